@@ -1,0 +1,151 @@
+"""A causal language model as the engine sees it: token ids in, logits or pooled states out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rolecraft.models._cache import RowCache
+from rolecraft.models._hooks import NEW, PROMPT, Steerer, find_blocks
+
+
+class Network:
+    """A transformers model with the facts and calls that decoding and scoring need.
+
+    Args:
+        model: A transformers causal language model; put into evaluation mode.
+        blocks: Dotted path of its decoder blocks, where `find_blocks` does not know the architecture.
+    """
+
+    def __init__(self, model: Any, blocks: str | None = None) -> None:
+        self.model = model.eval()
+        self.blocks = find_blocks(model, blocks)
+        self.sites = len(self.blocks)
+        weight: Tensor = model.get_input_embeddings().weight
+        self.hidden: int = model.config.get_text_config().hidden_size
+        self.dtype = weight.dtype
+        self.device = weight.device
+
+    def prefix(self, prompts: Sequence[Sequence[int]], steerer: Steerer | None = None) -> RowCache:
+        """Run prompts without their last token, right-padded, and return their keys and values.
+
+        Padding to the right needs no attention mask: no real token looks at what comes after it.
+
+        Args:
+            prompts: Token ids, one or more per prompt.
+            steerer: Told which tokens are real, if the prompts are steered before their last token.
+        """
+        width = max(map(len, prompts)) - 1
+        cache = RowCache(self.sites, width)
+        if width:
+            ids, real = pad_right([prompt[:-1] for prompt in prompts], self.device)
+            if steerer is not None:
+                steerer.kinds = real * PROMPT
+            self.model.base_model(input_ids=ids, cache=cache, use_cache=True)
+        return cache
+
+    def step(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: RowCache) -> Tensor:
+        """Run one token per row and return logits of shape (rows, vocabulary).
+
+        Args:
+            tokens: Shape (rows,).
+            positions: Position of each token in its own row, shape (rows,).
+            mask: Which columns of the cache are real, this token's among them; None: all.
+            cache: Written in place.
+        """
+        output = self.model(
+            input_ids=tokens[:, None],
+            attention_mask=mask,
+            position_ids=positions[:, None],
+            cache=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: Tensor = output.logits[:, -1]
+        return logits
+
+    @contextmanager
+    def head_on(self, chosen: Tensor) -> Iterator[None]:
+        """Let the output head see only the positions where `chosen` (rows, tokens) holds: logits (1, chosen, vocabulary)."""
+
+        def gather(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return (inputs[0][chosen][None], *inputs[1:])
+
+        handle = self.model.get_output_embeddings().register_forward_pre_hook(gather)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+
+class Shared:
+    """The distinct prompts of a batch, run once, and where each row finds its own.
+
+    Args:
+        network: The model.
+        prompts: Token ids per row.
+        keys: Rows with equal keys share their prefix; default: the prompt itself.
+    """
+
+    def __init__(self, prompts: Sequence[Sequence[int]], keys: Sequence[Any] | None = None) -> None:
+        keys = [tuple(p) for p in prompts] if keys is None else keys
+        first: dict[Any, int] = {}
+        self.representatives: list[int] = []
+        """One row per distinct prompt."""
+        self.of_row: list[int] = []
+        """Index into `representatives` per row."""
+        for row, key in enumerate(keys):
+            if key not in first:
+                first[key] = len(self.representatives)
+                self.representatives.append(row)
+            self.of_row.append(first[key])
+
+    def expand(self, cache: RowCache, lengths: Tensor, capacity: int) -> RowCache:
+        """Give every row its prefix, right-aligned so that all rows end in the same column.
+
+        Args:
+            cache: Prefixes of the representatives, left-aligned.
+            lengths: Tokens of each row's prefix, shape (rows,).
+            capacity: Columns of the new cache.
+        """
+        width = int(lengths.max())
+        columns = (torch.arange(width, device=lengths.device) - (width - lengths)[:, None]).clamp(min=0)
+        return cache.expanded(torch.tensor(self.of_row, device=lengths.device), columns, capacity)
+
+
+def pad_right(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return ids (rows, longest), padded with 0, and a mask of the same shape: 1 where a token is real."""
+    width = max(map(len, rows))
+    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
+    real = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
+    return ids, real
+
+
+def batches(sizes: Sequence[int], order: Sequence[Any], rows: int, tokens: int) -> list[list[int]]:
+    """Split rows into batches of neighbours in `order`, of even sizes.
+
+    Args:
+        sizes: Tokens per row.
+        order: Sort key per row: rows of like length, and equal prompts, side by side.
+        rows: Most rows per batch.
+        tokens: Most padded tokens per batch (a single row may exceed it).
+    """
+    ranked = sorted(range(len(sizes)), key=lambda row: order[row])
+    result: list[list[int]] = []
+    start = 0
+    while start < len(ranked):
+        left = len(ranked) - start
+        even = -(-left // -(-left // rows))
+        end, widest = start, 0
+        while end < start + even:
+            widest = max(widest, sizes[ranked[end]])
+            if end > start and widest * (end - start + 1) > tokens:
+                break
+            end += 1
+        result.append(ranked[start:end])
+        start = end
+    return result

@@ -1,0 +1,167 @@
+"""`roles.lock`: which roles were screened, for which model and how, and the loader that refuses all others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rolecraft._files import write_atomic
+from rolecraft.errors import LockError, did_you_mean
+from rolecraft.roles import Role
+from rolecraft.roles._role import describe
+from rolecraft.screening._verdict import Verdict
+
+FORMAT = 1
+
+
+class LockedRole(BaseModel):
+    """One role's entry."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    role_hash: str
+    """`Role.hash` of the role that was screened."""
+    verdict: Verdict
+    conditioner: Literal["steering", "prompt"] | None
+    """How the role may be put on: by its direction at `strength`, by prompt, or (flagged) not at all."""
+    strength: float | None = None
+    site: int | None = None
+    direction: str | None = None
+    """Path of the direction's file, relative to the lock."""
+    direction_sha256: str | None = None
+    reason: str = ""
+    """Why the verdict is not PASS, or what to know about it."""
+
+
+class Lock(BaseModel):
+    """The content of a `roles.lock`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = FORMAT
+    run: str
+    """Id of the run that screened."""
+    model: str
+    revision: str
+    inventory: str
+    """Name and version."""
+    inventory_hash: str
+    roles: dict[str, LockedRole]
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A role that may act, and how."""
+
+    role: Role
+    screened: bool
+    """False when it was let in by `allow_unscreened`: every result made with it must say so."""
+    conditioner: Literal["steering", "prompt"]
+    strength: float | None = None
+    site: int | None = None
+    direction: Path | None = None
+    note: str = ""
+
+
+class RolesLock:
+    """A lock file and the rule it enforces."""
+
+    def __init__(self, path: Path, content: Lock) -> None:
+        self.path = path
+        self.content = content
+
+    @classmethod
+    def load(cls, path: str | Path) -> RolesLock:
+        """Read a lock file.
+
+        Raises:
+            LockError: If it does not exist, is not a lock, or was written by a newer format; the field is named.
+        """
+        path = Path(path)
+        if not path.exists():
+            raise LockError(f"{path}: no such lock file; write one with `rolecraft screen`.")
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            return cls(path, Lock.model_validate(data))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise LockError(f"{path}: not a lock file: {error}. Screen again to write a new one.") from None
+        except ValidationError as error:
+            raise LockError(f"{path}: not a valid lock file: {describe(error)}.") from None
+
+    def save(self) -> Path:
+        """Write the file atomically."""
+        text = json.dumps(self.content.model_dump(mode="json"), indent=1, ensure_ascii=False)
+        write_atomic(self.path, text + "\n")
+        return self.path
+
+    def admit(self, role: Role, model: str, revision: str, *, allow_unscreened: bool = False) -> Admission:
+        """Let a role in, or refuse it.
+
+        Args:
+            role: The role as it is to be used.
+            model: Model string of the policy that will play it.
+            revision: Revision of that model.
+            allow_unscreened: Let a refused role in by prompt, marked as not screened.
+
+        Raises:
+            LockError: If the role was never screened, has changed since, was flagged, or was screened for another model
+                or revision, or its direction file is missing or altered.
+        """
+        objection = self._objection(role, model, revision)
+        if objection is None:
+            entry = self.content.roles[role.id]
+            direction = self.path.parent / entry.direction if entry.direction else None
+            conditioner = entry.conditioner or "prompt"
+            return Admission(role, True, conditioner, entry.strength, entry.site, direction, entry.reason)
+        if allow_unscreened:
+            return Admission(role, False, "prompt", note=objection)
+        raise LockError(f"{self.path}: {objection} Screen it, or pass --allow-unscreened, which marks all results.")
+
+    def admit_all(
+        self, roles: Iterable[Role], model: str, revision: str, *, allow_unscreened: bool = False
+    ) -> list[Admission]:
+        """Admit several roles; see `admit`."""
+        return [self.admit(role, model, revision, allow_unscreened=allow_unscreened) for role in roles]
+
+    def _objection(self, role: Role, model: str, revision: str) -> str | None:
+        lock = self.content
+        entry = lock.roles.get(role.id)
+        if entry is None:
+            return f"role {role.id!r} was never screened.{did_you_mean(role.id, lock.roles)}"
+        if lock.model != model:
+            return f"role {role.id!r} was screened for model {lock.model!r}, not for {model!r}."
+        if lock.revision != revision:
+            return f"role {role.id!r} was screened for revision {lock.revision} of {model!r}, not for {revision}."
+        if entry.role_hash != role.hash:
+            return f"role {role.id!r} has changed since it was screened (hash {entry.role_hash}, now {role.hash})."
+        if entry.conditioner is None:
+            return f"role {role.id!r} was flagged: {entry.reason}."
+        if entry.direction is not None:
+            return self._direction_objection(role.id, self.path.parent / entry.direction, entry.direction_sha256)
+        return None
+
+    def _direction_objection(self, role_id: str, path: Path, expected: str | None) -> str | None:
+        if not path.exists():
+            return f"the direction of role {role_id!r} is missing ({path})."
+        if file_hash(path) != expected:
+            return f"the direction of role {role_id!r} was altered after the screen ({path})."
+        return None
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def load_lock(path: str | Path) -> RolesLock:
+    """Read a `roles.lock`; see `RolesLock.load`."""
+    return RolesLock.load(path)
+
+
+__all__ = ["Admission", "Lock", "LockedRole", "RolesLock", "file_hash", "load_lock"]
