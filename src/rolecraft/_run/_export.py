@@ -36,7 +36,8 @@ def export_rows(run: RunView, stage: str, path: str | Path) -> int:
     if not rows:
         known = [name for name, timing in run.timings().items() if timing["units"]]
         raise UserError(
-            f"{run.directory}: stage {stage!r} has no rows (stages: {', '.join(known) or 'none yet'}).{did_you_mean(stage, known)}"
+            f"{run.directory}: stage {stage!r} has no rows (stages: {', '.join(known) or 'none yet'})."
+            + did_you_mean(stage, known)
         )
     if path.suffix == ".jsonl":
         write_atomic(

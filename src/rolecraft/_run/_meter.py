@@ -41,7 +41,8 @@ class Budget:
             match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([a-z]+)", part)
             if not match or match[2] not in _UNITS or float(match[1]) <= 0:
                 raise UserError(
-                    f"budget {part!r}: expected a number above 0 and one of {', '.join(_UNITS)}, as in 2.50usd, 100ktok or 10min."
+                    f"budget {part!r}: expected a number above 0 and one of {', '.join(_UNITS)}, "
+                    "as in 2.50usd, 100ktok or 10min."
                 )
             name, scale = _UNITS[match[2]]
             if name in limits:
@@ -50,12 +51,10 @@ class Budget:
         return cls(**limits)
 
     def __str__(self) -> str:
-        parts = (
-            (self.usd, lambda value: f"{value:.2f} USD"),
-            (self.tokens, lambda value: f"{value:,.0f} tokens"),
-            (self.seconds, lambda value: f"{value / 60:g} min"),
-        )
-        return ", ".join(show(value) for value, show in parts if value is not None) or "no limit"
+        usd = [f"{self.usd:.2f} USD"] if self.usd is not None else []
+        tokens = [f"{self.tokens:,.0f} tokens"] if self.tokens is not None else []
+        minutes = [f"{self.seconds / 60:.3g} min"] if self.seconds is not None else []
+        return ", ".join(usd + tokens + minutes) or "no limit"
 
 
 @dataclass
@@ -107,8 +106,8 @@ class Meter:
             limit = getattr(self.budget, name)
             if limit is not None and value >= limit:
                 raise BudgetExceededError(
-                    f"the budget of {Budget(**{name: limit})} is used up ({Budget(**{name: value})}). Everything computed so far "
-                    "is stored; go on with --resume and another --budget."
+                    f"the budget of {Budget(**{name: limit})} is used up ({Budget(**{name: value})}). "
+                    "Everything computed so far is stored; go on with --resume and another --budget."
                 )
 
     def summary(self) -> dict[str, float]:

@@ -123,8 +123,9 @@ class RunView:
 class RunStore(RunView):
     """A run directory as the one process that works on it sees it.
 
-    Every row is committed as it is put: killing the process at any instant loses at most the unit in flight. Threads
-    may share a store; worker processes return their rows to the process that holds it.
+    Every row is committed as it is put: killing the process at any instant loses at most the unit in flight. (A power
+    cut may lose the last moments too, but leaves the database whole.) Threads may share a store; worker processes
+    return their rows to the process that holds it.
 
     Example:
         ```python
@@ -174,7 +175,8 @@ class RunStore(RunView):
                 known = _read_record(directory) if (directory / RECORD).exists() else None
                 if known and not (directory / DATABASE).exists():
                     raise RunMismatchError(
-                        f"{directory}: {RECORD} is there, but {DATABASE} is missing; copy it back, or start in a new directory."
+                        f"{directory}: {RECORD} is there, but {DATABASE} is missing; copy it back, "
+                        "or start in a new directory."
                     )
                 database = _connect(directory / DATABASE)
                 database.executescript(SCHEMA)
@@ -207,7 +209,7 @@ class RunStore(RunView):
             return RunView(directory, _connect(directory / DATABASE, read_only=True), _read_record(directory))
 
     def put(self, stage: str, key: str, row: Any, *, seconds: float | None = None) -> bool:
-        """Store one row, durable on return; see `put_many`.
+        """Store one row, committed on return; see `put_many`.
 
         Returns:
             False if the key had a row already: the first write wins.
@@ -242,7 +244,8 @@ class RunStore(RunView):
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Add the wall seconds of a block to a stage; saved with every row, so that a killed run knows its time."""
-        self._timers[stage] = time.perf_counter()
+        with self._lock:
+            self._timers[stage] = time.perf_counter()
         try:
             yield
         finally:
@@ -273,7 +276,8 @@ class RunStore(RunView):
         now = time.perf_counter()
         for stage, since in self._timers.items():
             self._database.execute(
-                "INSERT INTO timings VALUES (?, ?) ON CONFLICT (stage) DO UPDATE SET seconds = seconds + excluded.seconds",
+                "INSERT INTO timings VALUES (?, ?) "
+                "ON CONFLICT (stage) DO UPDATE SET seconds = seconds + excluded.seconds",
                 (stage, now - since),
             )
             self._timers[stage] = now
@@ -288,7 +292,7 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     database = sqlite3.connect(name, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
     if not read_only:
         database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA synchronous = NORMAL")
     return database
 
 

@@ -109,7 +109,7 @@ def _on_ray(
     if started:
         _connect_ray(ray, address)
     try:
-        remote = ray.remote(max_retries=1)(_call)
+        remote: Any = ray.remote(max_retries=1)(_call)
         shared = ray.put(task)
         waiting = {remote.remote(shared, shard): index for index, shard in enumerate(shards)}
         returned = 0
@@ -139,8 +139,8 @@ def _connect_ray(ray: Any, address: str | None) -> None:
             ray.init(address="local", include_dashboard=False, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise RolecraftError(
-            f"workers: no Ray cluster answers at {where or 'this machine'} ({error}); start one with `ray start --head`, "
-            "or give a number of processes."
+            f"workers: no Ray cluster answers at {where or 'this machine'} ({error}); "
+            "start one with `ray start --head`, or give a number of processes."
         ) from error
 
 
@@ -150,6 +150,6 @@ def _call(task: Callable[[Shard], Result], shard: Shard) -> Result:
 
 def _died(returned: int, total: int) -> RolecraftError:
     return RolecraftError(
-        f"a worker process died (killed, or out of memory) after {returned} of {total} parts had come back. Those are kept; "
-        "run again with --resume, with fewer --workers if memory is short."
+        f"a worker process died (killed, or out of memory) after {returned} of {total} parts had come back. "
+        "Those are kept; run again with --resume, with fewer --workers if memory is short."
     )

@@ -1,5 +1,48 @@
 """How a role reaches a policy: prompts, directions and steering."""
 
+from rolecraft.conditioning._controls import assistant_axis, norm_matched, random_direction, shuffled
+from rolecraft.conditioning._direction import Direction, Manifest, default_site
+from rolecraft.conditioning._extraction import extract_default, extract_direction, extract_directions
+from rolecraft.conditioning._filters import AcceptAll, JudgeFilter, LikelihoodMarginFilter, PairFilter, TraitFilter
+from rolecraft.conditioning._gguf import read_gguf, write_gguf
+from rolecraft.conditioning._moments import RunningMoments, spearman_brown
+from rolecraft.conditioning._outcome import Extraction
+from rolecraft.conditioning._presets import PRESETS, ExtractionPreset
+from rolecraft.conditioning._prompts import LADDER, NEUTRAL_PROMPTS, assigned, conditioned, neutral_prompts, prompted
 from rolecraft.conditioning._steering import Intervention, Operator, Phase, Positions, Steering
 
-__all__ = ["Intervention", "Operator", "Phase", "Positions", "Steering"]
+__all__ = [
+    "LADDER",
+    "NEUTRAL_PROMPTS",
+    "PRESETS",
+    "AcceptAll",
+    "Direction",
+    "Extraction",
+    "ExtractionPreset",
+    "Intervention",
+    "JudgeFilter",
+    "LikelihoodMarginFilter",
+    "Manifest",
+    "Operator",
+    "PairFilter",
+    "Phase",
+    "Positions",
+    "RunningMoments",
+    "Steering",
+    "TraitFilter",
+    "assigned",
+    "assistant_axis",
+    "conditioned",
+    "default_site",
+    "extract_default",
+    "extract_direction",
+    "extract_directions",
+    "neutral_prompts",
+    "norm_matched",
+    "prompted",
+    "random_direction",
+    "read_gguf",
+    "shuffled",
+    "spearman_brown",
+    "write_gguf",
+]

@@ -97,7 +97,9 @@ class Direction:
         vectors = {int(site): np.array(self.vectors[site], dtype=np.float32) for site in sorted(self.vectors)}
         shapes = {vector.shape for vector in vectors.values()}
         if len(shapes) != 1 or any(len(shape) != 1 for shape in shapes):
-            raise SteeringShapeError(f"a direction needs vectors of one shape (hidden,), got {sorted(shapes) or 'none'}.")
+            raise SteeringShapeError(
+                f"a direction needs vectors of one shape (hidden,), got {sorted(shapes) or 'none'}."
+            )
         bad = [site for site, vector in vectors.items() if not np.isfinite(vector).all()]
         if bad:
             raise SteeringShapeError(f"direction {self.manifest.role!r} is not finite at site {bad[0]}.")
@@ -175,7 +177,9 @@ class Direction:
         """
         zero = [site for site in self.sites if not self.norm(site)]
         if zero:
-            raise SteeringShapeError(f"direction {self.manifest.role!r} is zero at site {zero[0]} and has no unit form.")
+            raise SteeringShapeError(
+                f"direction {self.manifest.role!r} is zero at site {zero[0]} and has no unit form."
+            )
         return self.map(lambda site, vector: vector / self.norm(site), role=f"unit({self.manifest.role})")
 
     def map(self, function: Callable[[int, Vector], Vector], **changes: Any) -> Direction:
@@ -261,8 +265,8 @@ class Direction:
         for name, (mine, given) in facts.items():
             if mine != given:
                 raise SteeringShapeError(
-                    f"direction {self.manifest.role!r} does not fit this model: {name} is {mine!r} in the direction and "
-                    f"{given!r} in the model. Extract it again on this model, or load the model it came from."
+                    f"direction {self.manifest.role!r} does not fit this model: {name} is {mine!r} in the direction "
+                    f"and {given!r} in the model. Extract it again on this model, or load the model it came from."
                 )
 
     def save(self, path: str | Path) -> None:
@@ -330,7 +334,9 @@ def parse_manifest(text: str | None, digest: str | None, where: str) -> Manifest
     if text is None:
         raise UserError(f"{where}: holds no Rolecraft manifest; expected a direction written by Rolecraft.")
     if text_hash(text) != digest:
-        raise UserError(f"{where}: the manifest was changed after the file was written (hash mismatch). Extract it again.")
+        raise UserError(
+            f"{where}: the manifest was changed after the file was written (hash mismatch). Extract it again."
+        )
     data = json.loads(text)
     known = {entry.name for entry in fields(Manifest)}
     if set(data) != known:
@@ -346,7 +352,9 @@ def verified(tensors: Mapping[str, NDArray[Any]], manifest: Manifest, where: str
         UserError: If a tensor is missing, added, of another type or changed.
     """
     if set(tensors) != set(manifest.hashes):
-        raise UserError(f"{where}: holds vectors for {sorted(tensors)} but its manifest lists {sorted(manifest.hashes)}.")
+        raise UserError(
+            f"{where}: holds vectors for {sorted(tensors)} but its manifest lists {sorted(manifest.hashes)}."
+        )
     for site, vector in tensors.items():
         if vector.dtype != np.float32 or _hash(vector) != manifest.hashes[site]:
             raise UserError(

@@ -1,7 +1,7 @@
 """Exchange of directions with llama.cpp and repeng: control vectors in GGUF files.
 
-Layout (llama.cpp, `common_control_vector_load`; repeng, `ControlVector.export_gguf`): architecture `controlvector`, keys
-`controlvector.model_hint` and `controlvector.layer_count`, and one-dimensional float32 tensors `direction.N`.
+Layout (llama.cpp, `common_control_vector_load`; repeng, `ControlVector.export_gguf`): architecture `controlvector`,
+keys `controlvector.model_hint` and `controlvector.layer_count`, and one-dimensional float32 tensors `direction.N`.
 
 Layer index: **`direction.N` is our site N.** llama.cpp's loader stores `direction.N` at offset (N - 1) * hidden and its
 adapter reads block `il` from offset (il - 1) * hidden, so that `direction.N` is added to the output of block N, counted
@@ -26,9 +26,9 @@ from rolecraft.conditioning._direction import (
     Direction,
     Manifest,
     Residual,
-    text_hash,
     manifest_json,
     parse_manifest,
+    text_hash,
     verified,
 )
 from rolecraft.errors import MissingDependencyError, SteeringShapeError, UserError
@@ -135,7 +135,9 @@ def _directions(reader: Any, path: str | Path) -> dict[str, Any]:
     for tensor in reader.tensors:
         prefix, _, site = tensor.name.partition(".")
         if prefix != "direction" or not site.isdecimal():
-            raise UserError(f"{path}: unexpected tensor {tensor.name!r}; a control vector holds `direction.<layer>` only.")
+            raise UserError(
+                f"{path}: unexpected tensor {tensor.name!r}; a control vector holds `direction.<layer>` only."
+            )
         if tensor.data.dtype != np.float32 or tensor.data.ndim != 1:
             raise UserError(
                 f"{path}: {tensor.name} must be one-dimensional float32, "

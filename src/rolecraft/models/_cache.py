@@ -10,31 +10,43 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class _RowLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyped
-    """Keys and values of one block, shape (rows, heads, capacity, head size), of which `length` columns are used."""
+    """Keys and values of one block, of which `length` columns are used.
+
+    Values have shape (rows, heads, capacity, head size). Keys are the same, or (rows, heads, head size, capacity) if
+    `turned`: the layout in which one query per row multiplies them without a copy.
+    """
 
     is_sliding = False
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, turned: bool) -> None:
         super().__init__()
         self.capacity = capacity
+        self.turned = turned
         self.length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate the buffers for as many rows as `key_states` has."""
         rows, heads, _, size = key_states.shape
-        self.keys = key_states.new_empty(rows, heads, self.capacity, size)
+        shape = (rows, heads, size, self.capacity) if self.turned else (rows, heads, self.capacity, size)
+        self.keys = key_states.new_empty(shape)
         self.values = value_states.new_empty(rows, value_states.shape[1], self.capacity, value_states.shape[3])
         self.is_initialized = True
+
+    def used(self) -> tuple[Tensor, Tensor]:
+        """Return views (rows, heads, length, head size) of the keys and values so far."""
+        keys = self.keys.transpose(2, 3) if self.turned else self.keys
+        return keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write the new columns and return views of all columns so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        end = self.length + key_states.shape[2]
-        self.keys[:, :, self.length : end] = key_states
-        self.values[:, :, self.length : end] = value_states
-        self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        new = key_states.shape[2]
+        self.length += new
+        keys, values = self.used()
+        keys[:, :, -new:] = key_states
+        values[:, :, -new:] = value_states
+        return keys, values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return (columns after the next update, offset 0)."""
@@ -52,22 +64,16 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyp
         """Start with column `columns[i, j]` of row `rows[i]` of `source` as column j of row i."""
         if not source.is_initialized:  # prompts of one token have no prefix
             return
-        width = columns.shape[1]
-        for name in ("keys", "values"):
-            old = getattr(source, name)
-            new = old.new_empty(len(rows), old.shape[1], self.capacity, old.shape[3])
-            new[:, :, :width] = old.transpose(1, 2)[rows[:, None], columns].transpose(1, 2)
-            setattr(self, name, new)
-        self.length = width
-        self.is_initialized = True
+        picked = [old.transpose(1, 2)[rows[:, None], columns].transpose(1, 2) for old in source.used()]
+        self.update(*picked)
 
     def keep(self, rows: Tensor) -> None:
         """Keep only `rows`, in that order."""
-        for name in ("keys", "values"):
-            old = getattr(self, name)
-            new = old.new_empty(len(rows), *old.shape[1:])
-            new[:, :, : self.length] = old[:, :, : self.length].index_select(0, rows)
-            setattr(self, name, new)
+        keys, values = self.used()
+        length, self.length = self.length, 0
+        self.is_initialized = False
+        if length:
+            self.update(keys.index_select(0, rows), values.index_select(0, rows))
 
 
 class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped
@@ -76,16 +82,17 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped
     Args:
         sites: Decoder blocks of the model.
         capacity: Columns (tokens) to reserve per row.
+        turned: Lay keys out for decoding with `rolecraft.models._attention`.
     """
 
     layers: list[_RowLayer]
 
-    def __init__(self, sites: int, capacity: int) -> None:
-        super().__init__(layers=[_RowLayer(capacity) for _ in range(sites)])
+    def __init__(self, sites: int, capacity: int, turned: bool = False) -> None:
+        super().__init__(layers=[_RowLayer(capacity, turned) for _ in range(sites)])
 
-    def expanded(self, rows: Tensor, columns: Tensor, capacity: int) -> RowCache:
+    def expanded(self, rows: Tensor, columns: Tensor, capacity: int, turned: bool = False) -> RowCache:
         """Return a new cache whose row i, column j is row `rows[i]`, column `columns[i, j]` of this one."""
-        new = RowCache(len(self.layers), capacity)
+        new = RowCache(len(self.layers), capacity, turned)
         for layer, source in zip(new.layers, self.layers, strict=True):
             layer.fill(source, rows, columns)
         return new

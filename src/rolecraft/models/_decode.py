@@ -67,8 +67,9 @@ def _loop(
     width = int(lengths.max())
     early = [tuple(i for i in row if PROMPT in touched(i)) for row in steerer.steering.rows]
     shared = Shared(prompts, [(tuple(p), tuple(map(id, e))) for p, e in zip(prompts, early, strict=True)])
-    cache = shared.expand(_prefix(network, prompts, steerer, shared), lengths, width + sampling.max_tokens)
-    columns = torch.arange(width + sampling.max_tokens, device=device)
+    capacity = width + sampling.max_tokens
+    cache = shared.expand(_prefix(network, prompts, steerer, shared), lengths, capacity, network.turned)
+    columns = torch.arange(capacity, device=device)
     mask = (columns >= (width - lengths)[:, None]).long()
     padded = bool((lengths < width).any())
     tokens = torch.tensor([prompt[-1] for prompt in prompts], device=device)

@@ -54,11 +54,15 @@ class Embedder:
         """
         folder = _folder()
         try:
+            from safetensors.torch import load_file
             from tokenizers import Tokenizer
-            from transformers import BertModel
+            from transformers import BertConfig, BertModel
         except ImportError as error:
             raise MissingDependencyError(f"embeddings need {error.name}: pip install 'rolecraft[lm]'") from None
-        model = BertModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False)
+        model: Any = BertModel(BertConfig.from_json_file(folder / "config.json"))
+        weights = load_file(folder / "model.safetensors")
+        weights.pop("embeddings.position_ids")  # a buffer since transformers 4.31
+        model.load_state_dict(weights)
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         tokenizer.enable_truncation(256)
         tokenizer.no_padding()

@@ -19,13 +19,13 @@ def load_model(spec: str, **options: Any) -> LanguageModel:
     | string | model |
     |---|---|
     | `local:smollm2`, `local:PATH` | `LocalModel`: the embedded model, a GGUF file or a Hugging Face folder |
-    | `openai:NAME@URL` | `ServedModel` at any OpenAI-compatible base URL, such as `openai:qwen@http://127.0.0.1:8000/v1` |
+    | `openai:NAME@URL` | `ServedModel` at an OpenAI-compatible base URL: `openai:qwen@http://127.0.0.1:8000/v1` |
     | `openai/NAME` | the same (the form Inspect uses), at the URL of OPENAI_BASE_URL or else at OpenAI's own |
     | `scripted:PRESET` | `rolecraft.testing.ScriptedModel` |
 
     Args:
         spec: The model string.
-        options: Passed on to the model's constructor (`device=`, `concurrency=`, `budget=`, ...).
+        options: Passed on to the model's constructor (`device=`, `concurrency=`, `meter=`, ...).
 
     Raises:
         UserError: If the scheme is unknown or its rest cannot be used.

@@ -49,7 +49,7 @@ class LocalModel:
         *,
         name: str = "local:memory",
         revision: str | None = None,
-        batch_rows: int = 128,
+        batch_rows: int = 256,
         batch_tokens: int = 32_768,
         blocks: str | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class LocalModel:
         *,
         dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
         device: str = "cpu",
-        batch_rows: int = 128,
+        batch_rows: int = 256,
         blocks: str | None = None,
     ) -> LocalModel:
         """Load a model.

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rolecraft.models import _attention
 from rolecraft.models._cache import RowCache
-from rolecraft.models._hooks import NEW, PROMPT, Steerer, find_blocks
+from rolecraft.models._hooks import PROMPT, Steerer, find_blocks
 
 
 class Network:
@@ -23,6 +24,8 @@ class Network:
 
     def __init__(self, model: Any, blocks: str | None = None) -> None:
         self.model = model.eval()
+        self.turned = _attention.use(model)
+        """Whether a cache for decoding should hold its keys turned."""
         self.blocks = find_blocks(model, blocks)
         self.sites = len(self.blocks)
         weight: Tensor = model.get_input_embeddings().weight
@@ -104,17 +107,18 @@ class Shared:
                 self.representatives.append(row)
             self.of_row.append(first[key])
 
-    def expand(self, cache: RowCache, lengths: Tensor, capacity: int) -> RowCache:
+    def expand(self, cache: RowCache, lengths: Tensor, capacity: int, turned: bool = False) -> RowCache:
         """Give every row its prefix, right-aligned so that all rows end in the same column.
 
         Args:
             cache: Prefixes of the representatives, left-aligned.
             lengths: Tokens of each row's prefix, shape (rows,).
             capacity: Columns of the new cache.
+            turned: Lay its keys out for decoding.
         """
         width = int(lengths.max())
         columns = (torch.arange(width, device=lengths.device) - (width - lengths)[:, None]).clamp(min=0)
-        return cache.expanded(torch.tensor(self.of_row, device=lengths.device), columns, capacity)
+        return cache.expanded(torch.tensor(self.of_row, device=lengths.device), columns, capacity, turned)
 
 
 def pad_right(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:

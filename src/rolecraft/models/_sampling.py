@@ -73,7 +73,7 @@ def _nucleus(scaled: Tensor, top_p: float, draws: Tensor) -> Tensor:
     tokens = _invert(mass, candidates, top_p, draws)
     wide = (mass[:, -1] < top_p).nonzero()[:, 0]
     if len(wide) and candidates.shape[1] < scaled.shape[1]:
-        values, candidates = scaled[wide].sort(-1, descending=True, stable=True)
+        values, candidates = scaled[wide].sort(dim=-1, descending=True, stable=True)
         mass = (values - log_norm[wide]).double().exp().cumsum(-1)
         tokens[wide] = _invert(mass, candidates, top_p, draws[wide])
     return tokens

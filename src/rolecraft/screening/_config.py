@@ -42,8 +42,6 @@ class ScreenConfig:
     """Instructions per role used to extract. CastVectors: 5."""
     role_questions: int = 8
     """Role-specific questions used to extract. CastVectors: up to 100, until 50 pairs are kept."""
-    min_pairs: int = 4
-    """Fewest accepted pairs for a direction."""
     max_tokens: int = 32
     """New tokens per answer. CastVectors: 2,000."""
     temperature: float = 0.2
@@ -61,7 +59,7 @@ class ScreenConfig:
     rule: VerdictRule = field(default_factory=VerdictRule)
 
     def __post_init__(self) -> None:
-        for name in ("questions", "instructions", "role_questions", "min_pairs"):
+        for name in ("questions", "instructions", "role_questions"):
             if getattr(self, name) < 1:
                 raise GridError(f"{name} must be at least 1, got {getattr(self, name)}.")
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from rolecraft.errors import GridError, did_you_mean
 
@@ -34,6 +34,12 @@ class Cell:
     def key(self) -> str:
         """Identity of the scored cell."""
         return f"{self.role}/{self.arm}/{self.strength:g}/{self.question}/{self.seed}"
+
+    @classmethod
+    def parse(cls, key: str) -> Cell:
+        """Return the cell whose key this is."""
+        role, arm, strength, question, seed = key.split("/")
+        return cls(role, cast("Arm", arm), float(strength), question, int(seed))
 
     @property
     def answer_key(self) -> str:

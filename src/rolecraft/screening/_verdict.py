@@ -1,8 +1,10 @@
 """The verdict on each role: one pure function from a table of scored answers to a table of decisions.
 
-The shape of the rule follows CastVectors (arXiv 2608.00023): Pearson r per dimension over the strengths, roles that
-decline on all six dimensions called anti-controllable, health before alignment, the best strength that passes. The
-intervals, the controls inside the rule and the prompt as a fallback are ours.
+The shape of the rule follows CastVectors (arXiv 2608.00023): Pearson r per dimension over the strengths, roles with
+r < 0 on all six dimensions called anti-controllable, health before alignment, the best strength that passes. The
+intervals, the controls inside the rule and the prompt as a fallback are ours. So is one refinement: being
+anti-controllable is why a role is refused, not a veto, because a curve that rises to an early peak has r < 0 too, and
+its peak may be shown to beat the baseline and every control.
 """
 
 from __future__ import annotations
@@ -166,7 +168,7 @@ def _decide_role(role: str, pairs: Pairs) -> dict[str, Any]:
     candidates = [s for s in pairs.fully_asked() if ("role", s) in pairs.overall] if pairs.strengths else []
     failures = {s: pairs.failures(("role", s)) for s in candidates}
     curve = _curve(pairs)
-    passing = [] if curve["anti_controllable"] else [s for s in candidates if not failures[s]]
+    passing = [s for s in candidates if not failures[s]]
     best = max(passing or candidates, key=lambda s: (pairs.overall["role", s], -abs(s)), default=None)
     missing = float(pairs.rows[DIMENSIONS[0]].isna().mean())
 

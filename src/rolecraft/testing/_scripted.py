@@ -31,7 +31,7 @@ class ScriptedModel:
 
     | preset | replies |
     |---|---|
-    | role-player | in the voice of the role the prompt names, out of the prompt's own words; plain assistant text without a role |
+    | role-player | as the role of the prompt, out of the prompt's own words; without a role, plain assistant text |
     | echo | the last user message |
     | refuser | a refusal |
     | nonsense | text that is not the JSON a judge must reply with |

@@ -12,7 +12,8 @@ from rolecraft.models._base import Chat
 _ARTICLE = r"(?:an?|the)\s+"
 _NAME = r"[\w'’-]+(?:\s+[\w'’-]+){0,3}"
 _ASSIGNS = (
-    rf"\b(?:you are|you're|act as|pretend to be|play|imagine(?: being)?|be|become|role of|part of|voice of)\s+{_ARTICLE}({_NAME})",
+    r"\b(?:you are|you're|act as|pretend to be|play|imagine(?: being)?|be|become|role of|part of|voice of)\s+"
+    rf"{_ARTICLE}({_NAME})",
     r"\b(?:[Yy]ou are|[Aa]ct as|[Pp]lay)\s+((?:[A-Z][\w'’-]*\s?){1,4})",
 )
 """How a prompt assigns a role; only these count in a user message."""
@@ -27,11 +28,16 @@ _END = re.compile(
 _ASSISTANT = re.compile(r"\b(assistant|chatbot|language model|ai)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _STOP = frozenset(
-    "about above after again also always answer anything because been before being between both character could does "
-    "each ever every everything first from have having here imagine into just like make more most much must never only "
-    "other over own person play please question reply respond role same should since some something speak stay such "
-    "than that their them then there these they thing things this those through time under until very voice want were "
-    "what when where which while will with would your yours yourself".split()
+    _WORD.findall(
+        """
+        about above after again also always answer anything because been before being between both character
+        could does each ever every everything first from have having here imagine into just like make more
+        most much must never only other over own person play please question reply respond role same should
+        since some something speak stay such than that their them then there these they thing things this
+        those through time under until very voice want were what when where which while will with would your
+        yours yourself
+        """,
+    )
 )
 _FIRST_PERSON = (
     (r"\b[Yy]ou are\b", "I am"),
