@@ -76,7 +76,11 @@ class PlantedModel:
         return [Completion(self.reply(chat, seed)) for chat, seed in zip(chats, seeds or [], strict=True)]
 
     def activations(
-        self, chats: Sequence[Chat], replies: Sequence[str], sites: Sequence[int] | None = None, pooling: str = "reply-mean"
+        self,
+        chats: Sequence[Chat],
+        replies: Sequence[str],
+        sites: Sequence[int] | None = None,
+        pooling: str = "reply-mean",
     ) -> Iterator[tuple[int, Array]]:
         for row in reversed(range(len(chats))):
             value = self.activation(chats[row], replies[row])[list(sites or [])].astype(np.float32)

@@ -24,6 +24,9 @@ VOLATILE = frozenset({"budget", "concurrency", "dry_run", "out", "record", "resu
 
 RECORD, DATABASE, LOCK = "run.json", "run.db", "run.lock"
 
+last_opened: Path | None = None
+"""Directory of the run this process opened last, so that an interrupted command can say how to resume it."""
+
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS units (
     stage TEXT NOT NULL, key TEXT NOT NULL, row TEXT NOT NULL, seconds REAL, created REAL NOT NULL,
@@ -165,6 +168,7 @@ class RunStore(RunView):
                 are there and `resume` is False, or the directory holds something else.
             RolecraftError: If the disk is full or the database is damaged.
         """
+        global last_opened
         directory, volatile = Path(directory), frozenset(volatile)
         _refuse_foreign(directory)
         with _speaking(directory):
@@ -190,6 +194,7 @@ class RunStore(RunView):
                     database.close()
                 os.close(lock)
                 raise
+        last_opened = directory
         return cls(directory, database, record, lock)
 
     @staticmethod

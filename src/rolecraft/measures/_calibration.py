@@ -160,7 +160,7 @@ def compare_scores(
         dimension=dimension,
         pearson=pearson(x, y).r,
         spearman=spearman(x, y).r,
-        kappa=cohen_kappa(*cut),
+        kappa=cohen_kappa(cut[0], cut[1]),
         same_side=_mean([float((p > 50) == (q > 50)) for p, q in pairs]),
         mean_difference=_mean([p - q for p, q in pairs]),
         n=len(pairs),

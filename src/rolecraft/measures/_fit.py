@@ -1,4 +1,4 @@
-"""The coefficients of the offline judge: what they are, how they are fitted to labelled cases, and how well they hold."""
+"""The coefficients of the offline judge: what they are, and how they are fitted to labelled cases."""
 
 from __future__ import annotations
 
@@ -61,10 +61,8 @@ class Logistic:
 class OfflineFit:
     """All that the offline judge has learnt."""
 
-    model: str
-    revision: str
-    embedder: str
-    embedder_revision: str
+    made_with: dict[str, str]
+    """`model`, `revision`, `embedder`, `embedder_revision`."""
     usual_surprise: float
     """Surprise (nats per token) that sound text seldom exceeds."""
     broken: Logistic
@@ -118,7 +116,7 @@ def fit_coefficients(
     features: Sequence[Features],
     labels: Sequence[int],
     unsteered: Sequence[Features],
-    **identity: str,
+    made_with: dict[str, str],
 ) -> OfflineFit:
     """Fit the judge to labelled answers.
 
@@ -126,19 +124,19 @@ def fit_coefficients(
         features: Raw features of the labelled answers.
         labels: 0 broken text, 1 not, 2 partly, 3 fully in role.
         unsteered: Raw features of unsteered answers, which set the scale of the style and content dimensions.
-        identity: `model`, `revision`, `embedder`, `embedder_revision`.
+        made_with: See `OfflineFit`.
     """
     label = np.asarray(labels)
     surprise = np.array([row["surprise"] for row in features])
     usual = float(np.quantile(surprise[label > 0], 0.75))
     blank = Logistic({}, 0.0, {}, {})
-    start = OfflineFit(**identity, usual_surprise=_rounded(usual), broken=blank, overall=blank, unsteered={})
+    start = OfflineFit(made_with=made_with, usual_surprise=_rounded(usual), broken=blank, overall=blank, unsteered={})
     shaped = [start.shaped(row) for row in features]
     sound = [row for row, value in zip(shaped, label, strict=True) if value > 0]
     targets = np.array([TARGETS[int(value)] for value in label if value > 0])
     names = {name for group in CLOSENESS.values() for name in group}
     return OfflineFit(
-        **identity,
+        made_with=made_with,
         usual_surprise=start.usual_surprise,
         broken=_fit_logistic(shaped, (label == 0).astype(float), SOUNDNESS),
         overall=_fit_logistic(sound, targets, ALIGNMENT),
@@ -187,11 +185,10 @@ def cross_validate(
     features: Sequence[Features], labels: Sequence[int], roles: Sequence[str], unsteered: Sequence[Features]
 ) -> list[float]:
     """Score every case (0..100 overall) by a fit from which all cases of its role were left out."""
-    identity = dict.fromkeys(("model", "revision", "embedder", "embedder_revision"), "")
     scores = [math.nan] * len(labels)
     for role in dict.fromkeys(roles):
         kept = [place for place, other in enumerate(roles) if other != role]
-        fit = fit_coefficients([features[i] for i in kept], [labels[i] for i in kept], unsteered, **identity)
+        fit = fit_coefficients([features[i] for i in kept], [labels[i] for i in kept], unsteered, {})
         for place, other in enumerate(roles):
             if other == role:
                 scores[place] = overall_score(fit, features[place])

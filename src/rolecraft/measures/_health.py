@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 from rolecraft._files import bundled, read_mapping
 
@@ -59,7 +60,7 @@ def count_phrases(kind: str, text: str) -> int:
 def text_health(answer: str) -> TextHealth:
     """Measure the soundness of one answer; depends on the text alone."""
     found = words(answer)
-    pairs = list(zip(found, found[1:], strict=False))
+    pairs = list(pairwise(found))
     triples = Counter(zip(found, found[1:], found[2:], strict=False))
     total = triples.total()
     unique = len(set(pairs)) / len(pairs) if pairs else 1.0

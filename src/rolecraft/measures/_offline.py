@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from rolecraft.measures._calibration import agreement_report
 from rolecraft.measures._cases import RoleCase, load_cases, unsteered_items
+from rolecraft.measures._features import FeatureExtractor
 from rolecraft.measures._fit import (
     CLOSENESS,
     OfflineFit,
@@ -20,23 +19,13 @@ from rolecraft.measures._fit import (
     fit_coefficients,
     overall_score,
 )
-from rolecraft.measures._health import text_health
 from rolecraft.measures._judge import DIMENSIONS, STYLE, JudgeItem, Score
-from rolecraft.measures._role_space import RoleSpace, TextEncoder, aspect_texts
-from rolecraft.measures._statistics import Floats
-from rolecraft.measures._voice import content_words, lexicon, self_share, stance
-from rolecraft.models._base import chat
-from rolecraft.roles import Inventory, Role, load_inventory
+from rolecraft.measures._role_space import TextEncoder
+from rolecraft.measures._voice import lexicon
+from rolecraft.roles import Inventory, load_inventory
 
 if TYPE_CHECKING:
     from rolecraft.models._base import LanguageModel
-
-from dataclasses import replace
-
-
-def role_prompt(role: Role) -> str:
-    """Return the system text under which the contrastive likelihood is taken: name and description, no more."""
-    return f"You are a {role.name}. {role.description}"
 
 
 class OfflineJudge:
@@ -44,14 +33,16 @@ class OfflineJudge:
 
     *overall* is a logistic curve, fitted to labelled cases, over the contrastive likelihood (mean log p per token under
     the role's name and description, less that under an empty system text), the embedding margins to the role's profile
-    and to its demonstrated voice over other roles', the share of self reference and the absence of the assistant's phrases.
+    and to its demonstrated voice over other roles', the share of self reference and the absence of the assistant's
+    phrases.
     The other five dimensions say what share of unsteered answers would be less close to the prompted reference
     (emotional register: affect; vocabulary choice: words of role and reference; social dynamic: stance towards the
     listener) or to what the role says of its goals (motivation) and values (worldview): 50 is as close as the embedded
     model's usual unsteered answer. All six are multiplied by the soundness of the text, so that broken text scores low
     whatever words it repeats.
 
-    Style needs a reference: without one, or with a degenerate one, those dimensions are missing. An empty answer scores 0.
+    Style needs a reference: without one, or with a degenerate one, those dimensions are missing. An empty answer
+    scores 0.
     """
 
     dimensions = DIMENSIONS
@@ -70,8 +61,7 @@ class OfflineJudge:
         """
         self._model, self._embedder = model, embedder
         self._inventory = inventory
-        self._space = RoleSpace(embedder, inventory)
-        self._means: dict[tuple[str, str, str], float] = {}
+        self._extract = FeatureExtractor(model, embedder, inventory)
         self._fit = fit or _matching_fit(model, embedder)
 
     @property
@@ -106,65 +96,7 @@ class OfflineJudge:
             reference `affect_closeness`, `stance_closeness`, `reference_similarity` (NaN without a usable one).
             Likelihoods and margins of an empty answer are NaN.
         """
-        filled = [item for item in items if item.answer.strip()]
-        self._remember_likelihoods(filled)
-        self._space.prepare(item.role for item in filled)
-        usable = {item.reference for item in items if item.reference and not text_health(item.reference).degenerate}
-        texts = list(dict.fromkeys([*(item.answer for item in filled), *sorted(usable)]))
-        vectors = dict(zip(texts, self._space.vectors(texts), strict=True)) if texts else {}
-        return [self._features(item, vectors, item.reference in usable) for item in items]
-
-    def _remember_likelihoods(self, items: Sequence[JudgeItem]) -> None:
-        """Score what is new in one call, so that the engine can put answers to one prompt together."""
-        wanted = {
-            (system, item.question, item.answer): None
-            for item in items
-            for system in ("", role_prompt(item.role))
-            if (system, item.question, item.answer) not in self._means
-        }
-        keys = sorted(wanted)
-        chats = [chat(question, system) for system, question, _ in keys]
-        for key, values in zip(
-            keys, self._model.logprobs(chats, [key[2] for key in keys]) if keys else [], strict=True
-        ):
-            self._means[key] = float(np.mean(values, dtype=float)) if len(values) else math.nan
-
-    def _features(self, item: JudgeItem, vectors: dict[str, Floats], referenced: bool) -> dict[str, Any]:
-        health = text_health(item.answer)
-        features: dict[str, Any] = asdict(health) | {
-            "self_share": self_share(item.answer),
-            "no_leakage": float(not health.leakage),
-            "lexical_overlap": _overlap(item, referenced),
-        }
-        vector = vectors.get(item.answer)
-        names = (
-            "contrast",
-            "perplexity",
-            "surprise",
-            *(f"{aspect}_margin" for aspect in ("profile", "voice", "goals", "values")),
-        )
-        features |= dict.fromkeys((*names, "affect_closeness", "stance_closeness", "reference_similarity"), math.nan)
-        if vector is None:
-            return features
-        empty = self._means["", item.question, item.answer]
-        in_role = self._means[role_prompt(item.role), item.question, item.answer]
-        features |= {f"{aspect}_margin": value for aspect, value in self._space.margins(item.role, vector).items()}
-        features |= {
-            "contrast": in_role - empty,
-            "perplexity": math.exp(min(700.0, -empty)),
-            "surprise": -max(empty, in_role),
-        }
-        if referenced:
-            features |= self._closeness(item, vector, vectors[item.reference])
-        return features
-
-    def _closeness(self, item: JudgeItem, answer: Floats, reference: Floats) -> dict[str, float]:
-        affect = self._space.affect(np.stack([answer, reference]))
-        return {
-            "affect_closeness": -float(np.linalg.norm(affect[0] - affect[1])),
-            "stance_closeness": -float(np.abs(stance(item.answer) - stance(item.reference)).sum()),
-            "reference_similarity": float(answer @ reference),
-        }
+        return self._extract(items)
 
     def _score(self, item: JudgeItem, features: dict[str, Any]) -> Score:
         if not item.answer.strip():
@@ -183,21 +115,9 @@ class OfflineJudge:
         return Score(values, "; ".join(notes))
 
 
-def _overlap(item: JudgeItem, referenced: bool) -> float:
-    """Return the share of the answer's content words, the question's aside, that role or reference use, [0, 1]."""
-    asked = content_words(item.question)
-    said = content_words(item.answer) - asked
-    role = item.role
-    texts = [text for aspect in ("profile", "voice", "goals", "values") for text in aspect_texts(role, aspect)]  # type: ignore[arg-type]
-    known = content_words(" ".join([*texts, role.style, *role.catchphrases, *role.knowledge]))
-    if referenced:
-        known |= content_words(item.reference)
-    return len(said & (known - asked)) / len(said) if said else 0.0
-
-
 def _matching_fit(model: LanguageModel, embedder: TextEncoder) -> OfflineFit | None:
     fit = bundled_fit()
-    same = fit.revision == model.revision and fit.embedder_revision == embedder.revision
+    same = (fit.made_with["revision"], fit.made_with["embedder_revision"]) == (model.revision, embedder.revision)
     return fit if same else None
 
 
@@ -213,18 +133,20 @@ def fit_offline_judge(
     """
     cases = cases or load_cases()
     inventory = load_inventory("core-v1")
-    blank = OfflineJudge(model, embedder, inventory, fit=bundled_fit())
-    features = blank.details([case.item for case in cases])
-    unsteered = blank.details(unsteered_items(inventory))
+    extract = FeatureExtractor(model, embedder, inventory)
+    features = extract([case.item for case in cases])
+    unsteered = extract(unsteered_items(inventory))
     labels = [case.label for case in cases]
     fit = fit_coefficients(
         features,
         labels,
         unsteered,
-        model=model.name,
-        revision=model.revision,
-        embedder=embedder.name,
-        embedder_revision=embedder.revision,
+        {
+            "model": model.name,
+            "revision": model.revision,
+            "embedder": embedder.name,
+            "embedder_revision": embedder.revision,
+        },
     )
     scores = cross_validate(features, labels, [case.item.role.id for case in cases], unsteered)
     return replace(fit, out_of_sample=agreement_report(scores, labels))

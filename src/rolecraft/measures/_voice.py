@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -38,11 +38,13 @@ def lexicon() -> Lexicon:
     return Lexicon(lists, anchors, str(data["version"]))
 
 
-def content_words(text: str) -> set[str]:
+@lru_cache(maxsize=8192)
+def content_words(text: str) -> frozenset[str]:
     """Return the distinct stems of a text's content words: no function words, nothing shorter than three letters."""
     lists = lexicon().words
     skipped = lists["common"] | lists["self"] | lists["group"] | lists["listener"]
-    return {_stem(word) for word in words(text) if len(word) > 2 and word not in skipped and not word.isdigit()}
+    kept = (word for word in words(text) if len(word) > 2 and word not in skipped and not word.isdigit())
+    return frozenset(map(_stem, kept))
 
 
 def _stem(word: str) -> str:

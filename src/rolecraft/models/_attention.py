@@ -66,7 +66,11 @@ def attend(
 def use(model: Any) -> bool:
     """Let `model` use this attention if it runs in half precision on a CPU through PyTorch's own; return whether."""
     weight = model.get_input_embeddings().weight
-    if weight.device.type != "cpu" or weight.dtype == torch.float32 or model.config._attn_implementation not in ("sdpa", NAME):
+    if (
+        weight.device.type != "cpu"
+        or weight.dtype == torch.float32
+        or model.config._attn_implementation not in ("sdpa", NAME)
+    ):
         return False
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)

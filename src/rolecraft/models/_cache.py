@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 
-class _RowLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyped
+class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transformers is partly typed
     """Keys and values of one block, of which `length` columns are used.
 
     Values have shape (rows, heads, capacity, head size). Keys are the same, or (rows, heads, head size, capacity) if
@@ -17,9 +18,11 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyp
     """
 
     is_sliding = False
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, capacity: int, turned: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.capacity = capacity
         self.turned = turned
         self.length = 0
@@ -60,12 +63,18 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyp
         """Return the capacity in columns."""
         return self.capacity
 
-    def fill(self, source: _RowLayer, rows: Tensor, columns: Tensor) -> None:
-        """Start with column `columns[i, j]` of row `rows[i]` of `source` as column j of row i."""
+    def fill(self, source: _RowLayer, groups: Sequence[tuple[Tensor, Tensor, int]], rows: int, width: int) -> None:
+        """Start with rows of `source`, right-aligned in `width` columns; see `RowCache.expanded`."""
         if not source.is_initialized:  # prompts of one token have no prefix
             return
-        picked = [old.transpose(1, 2)[rows[:, None], columns].transpose(1, 2) for old in source.used()]
-        self.update(*picked)
+        keys, values = source.used()
+        self.lazy_initialization(keys[:1].expand(rows, -1, -1, -1), values[:1].expand(rows, -1, -1, -1))
+        self.length = width
+        for old, new in zip((keys, values), self.used(), strict=True):
+            for targets, origins, length in groups:
+                if length < width:
+                    new[targets, :, : width - length] = 0
+                new[targets, :, width - length :] = old[origins, :, :length]
 
     def keep(self, rows: Tensor) -> None:
         """Keep only `rows`, in that order."""
@@ -76,7 +85,7 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyp
             self.update(keys.index_select(0, rows), values.index_select(0, rows))
 
 
-class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped
+class RowCache(Cache):
     """The cache of a batch.
 
     Args:
@@ -85,16 +94,28 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped
         turned: Lay keys out for decoding with `rolecraft.models._attention`.
     """
 
-    layers: list[_RowLayer]
+    layers: list[_RowLayer]  # type: ignore[assignment]  # the base class allows any mixture
 
     def __init__(self, sites: int, capacity: int, turned: bool = False) -> None:
         super().__init__(layers=[_RowLayer(capacity, turned) for _ in range(sites)])
 
-    def expanded(self, rows: Tensor, columns: Tensor, capacity: int, turned: bool = False) -> RowCache:
-        """Return a new cache whose row i, column j is row `rows[i]`, column `columns[i, j]` of this one."""
+    def expanded(self, rows: Sequence[int], lengths: Sequence[int], capacity: int, turned: bool = False) -> RowCache:
+        """Return a new cache: its row i is the first `lengths[i]` columns of row `rows[i]` of this one, right-aligned.
+
+        All rows then end in the same column; columns before a shorter row hold zeros.
+        """
+        device = self.layers[0].values.device if self.layers[0].is_initialized else None
+        groups = [
+            (
+                torch.tensor([i for i, other in enumerate(lengths) if other == length], device=device),
+                torch.tensor([row for row, other in zip(rows, lengths, strict=True) if other == length], device=device),
+                length,
+            )
+            for length in sorted(set(lengths))
+        ]
         new = RowCache(len(self.layers), capacity, turned)
         for layer, source in zip(new.layers, self.layers, strict=True):
-            layer.fill(source, rows, columns)
+            layer.fill(source, groups, len(rows), max(lengths))
         return new
 
     def keep(self, rows: Tensor) -> None:

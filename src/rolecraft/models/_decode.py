@@ -8,19 +8,20 @@ from typing import Literal
 
 import torch
 
-from rolecraft.conditioning._steering import Steering
+from rolecraft.conditioning._steering import Intervention, Steering
 from rolecraft.models._base import Sampling
-from rolecraft.models._hooks import LAST, NEW, PAD, PROMPT, Steerer, hooked, touched
+from rolecraft.models._cache import RowCache
+from rolecraft.models._hooks import LAST, NEW, PROMPT, touched
 from rolecraft.models._network import Network, Shared
 from rolecraft.models._sampling import draw
 
 _DROP_SHARE = 8
-"""Finished rows leave the batch when they are at least one in this many: dropping copies the cache."""
+"""Rows that have ended leave the batch when they are at least one in this many: dropping them copies the cache."""
 
 
 @dataclass
 class Decoded:
-    """New tokens of one row."""
+    """New tokens of one row; `length` until it ends otherwise."""
 
     tokens: list[int] = field(default_factory=list)
     finish: Literal["stop", "length", "error"] = "length"
@@ -48,69 +49,58 @@ def decode(
         seeds: One seed per row.
         stops: Tokens that end a reply; they are not part of it.
     """
-    steerer = Steerer(steering, network.dtype, network.device)
-    with hooked(network.blocks, {site: steerer.hook(site) for site in steering.sites}):
-        return _loop(network, prompts, sampling, steerer, seeds, stops)
-
-
-def _loop(
-    network: Network,
-    prompts: Sequence[Sequence[int]],
-    sampling: Sampling,
-    steerer: Steerer,
-    seeds: Sequence[int],
-    stops: frozenset[int],
-) -> list[Decoded]:
-    results = [Decoded() for _ in prompts]
-    device = network.device
-    lengths = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
+    shared = Shared(prompts, [(tuple(p), *map(id, _early(row))) for p, row in zip(prompts, steering.rows, strict=True)])
+    prefix = _prefix(network, prompts, steering, shared)
+    lengths = torch.tensor([len(prompt) - 1 for prompt in prompts], device=network.device)
     width = int(lengths.max())
-    early = [tuple(i for i in row if PROMPT in touched(i)) for row in steerer.steering.rows]
-    shared = Shared(prompts, [(tuple(p), tuple(map(id, e))) for p, e in zip(prompts, early, strict=True)])
-    capacity = width + sampling.max_tokens
-    cache = shared.expand(_prefix(network, prompts, steerer, shared), lengths, capacity, network.turned)
-    columns = torch.arange(capacity, device=device)
-    mask = (columns >= (width - lengths)[:, None]).long()
-    padded = bool((lengths < width).any())
-    tokens = torch.tensor([prompt[-1] for prompt in prompts], device=device)
+    cache = shared.expand(prefix, lengths, width + sampling.max_tokens, network.turned)
+    del prefix
+    columns = torch.arange(width + sampling.max_tokens, device=network.device)
+    mask = (columns >= (width - lengths)[:, None]).long() if bool((lengths < width).any()) else None
+    tokens = torch.tensor([prompt[-1] for prompt in prompts], device=network.device)
+    results = [Decoded() for _ in prompts]
     alive = list(range(len(prompts)))
-    done: set[int] = set()
-    steerer.kinds = LAST
-    for step in range(sampling.max_tokens):
-        positions = lengths + step
-        seen = mask[:, : width + step + 1] if padded else None
-        logits = network.step(tokens, positions, seen, cache)
-        tokens, fit = draw(logits, sampling, [seeds[row] for row in alive], step)
-        for row, token, good in zip(alive, tokens.tolist(), fit.tolist(), strict=True):
-            if row in done:
-                continue
-            if not good or token in stops:
-                results[row].finish = "stop" if good else "error"
-                done.add(row)
-            else:
-                results[row].tokens.append(token)
-        gone = sum(row in done for row in alive)
-        if gone == len(alive):
-            break
-        if gone * _DROP_SHARE >= len(alive) and step + 1 < sampling.max_tokens:
-            kept = [place for place, row in enumerate(alive) if row not in done]
-            alive = [alive[place] for place in kept]
-            index = torch.tensor(kept, device=device)
-            cache.keep(index)
-            steerer.select(kept)
-            tokens, lengths, mask = tokens[index], lengths[index], mask[index]
-        steerer.kinds = NEW
+    with network.steered(steering) as steerer:
+        steerer.kinds = LAST
+        for step in range(sampling.max_tokens):
+            seen = None if mask is None else mask[:, : width + step + 1]
+            logits = network.step(tokens, lengths + step, seen, cache)
+            tokens, fit = draw(logits, sampling, [seeds[row] for row in alive], step)
+            _record(tokens.tolist(), fit.tolist(), [results[row] for row in alive], stops)
+            kept = [place for place, row in enumerate(alive) if results[row].finish == "length"]
+            if not kept:
+                break
+            if (len(alive) - len(kept)) * _DROP_SHARE >= len(alive) and step + 1 < sampling.max_tokens:
+                alive = [alive[place] for place in kept]
+                index = torch.tensor(kept, device=network.device)
+                cache.keep(index)
+                steerer.keep(kept)
+                tokens, lengths = tokens[index], lengths[index]
+                mask = None if mask is None else mask[index]
+            steerer.kinds = NEW
     return results
 
 
-def _prefix(network: Network, prompts: Sequence[Sequence[int]], steerer: Steerer, shared: Shared):  # type: ignore[no-untyped-def]
-    """Run the distinct prefixes, steered where an intervention touches earlier prompt tokens."""
-    distinct = [prompts[row] for row in shared.representatives]
-    everyone = steerer.steering
-    steerer.steering = everyone.select(shared.representatives)
-    steerer.select(range(len(distinct)))
-    steerer.kinds = PAD
-    cache = network.prefix(distinct, steerer)
-    steerer.steering = everyone
-    steerer.select(range(len(everyone.rows)))
-    return cache
+def _record(tokens: Sequence[int], fit: Sequence[bool], rows: Sequence[Decoded], stops: frozenset[int]) -> None:
+    """Append the drawn tokens to the rows that have not ended, and end those that draw a stop or cannot draw."""
+    for row, token, good in zip(rows, tokens, fit, strict=True):
+        if row.finish != "length":
+            continue
+        if not good:
+            row.finish = "error"
+        elif token in stops:
+            row.finish = "stop"
+        else:
+            row.tokens.append(token)
+
+
+def _early(interventions: Sequence[Intervention]) -> tuple[Intervention, ...]:
+    """Return the interventions that touch prompt tokens before the last."""
+    return tuple(i for i in interventions if PROMPT in touched(i) and not i.idle)
+
+
+def _prefix(network: Network, prompts: Sequence[Sequence[int]], steering: Steering, shared: Shared) -> RowCache:
+    """Run the distinct prefixes, steered where an intervention touches prompt tokens before the last."""
+    early = Steering(tuple(_early(steering.rows[row]) for row in shared.representatives))
+    with network.steered(early) as steerer:
+        return network.prefix([prompts[row] for row in shared.representatives], steerer)

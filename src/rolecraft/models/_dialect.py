@@ -66,8 +66,8 @@ class Dialect:
         if self.owner == "vllm":
             return await _score_by_prompt(post, model, chat, reply)
         raise ModelError(
-            f"the server of {model!r} ({self.owner or 'of an unknown kind'}) cannot score given replies: the OpenAI API has "
-            "no such call. Serve the model with vLLM or llama.cpp, or load it with local:."
+            f"the server of {model!r} ({self.owner or 'of an unknown kind'}) cannot score given replies: the OpenAI "
+            "API has no such call. Serve the model with vLLM or llama.cpp, or load it with local:."
         )
 
 

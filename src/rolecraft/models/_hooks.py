@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from rolecraft.conditioning._steering import Intervention, Operator, Steering
 from rolecraft.errors import ModelError, SteeringShapeError
@@ -92,8 +93,8 @@ class _Step:
     operator: Operator
     kinds: frozenset[int]
     rows: Tensor  # (n,) ascending
-    unit: Tensor  # (n, hidden) float32; the vector itself for the additions
-    strength: Tensor  # (n, 1) float32; the threshold for a cap
+    unit: Tensor  # (n, hidden) float32
+    knob: Tensor  # (n, 1) float32: the strength, or the threshold of a cap
     shift: Tensor  # (n, hidden) in the state's dtype: strength times vector
 
 
@@ -108,10 +109,7 @@ def _compile(steering: Steering, site: int, dtype: torch.dtype, device: torch.de
             members = list(group)
             vectors = np.stack([i.vector for _, i in members]).astype(np.float32)
             strengths = np.array([[i.strength] for _, i in members], dtype=np.float32)
-            if operator == "cap":
-                knob = np.array([[i.threshold] for _, i in members], dtype=np.float32)
-            else:
-                knob = strengths
+            knobs = [[i.threshold if operator == "cap" else i.strength] for _, i in members]
             unit = vectors / np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
             steps.append(
                 _Step(
@@ -119,19 +117,19 @@ def _compile(steering: Steering, site: int, dtype: torch.dtype, device: torch.de
                     touched(members[0][1]),
                     torch.tensor([row for row, _ in members], device=device),
                     torch.from_numpy(unit.astype(np.float32)).to(device),
-                    torch.from_numpy(knob).to(device),
+                    torch.tensor(knobs, dtype=torch.float32, device=device),
                     torch.from_numpy(strengths * vectors).to(device=device, dtype=dtype),
                 )
             )
     return steps
 
 
-def _changed(state: Tensor, step: _Step, at: Tensor | slice) -> Tensor:
-    """Return what the step's operator makes of `state` (n, tokens, hidden); `at` picks the step's entries."""
-    shift = step.shift[at][:, None]
+def _changed(state: Tensor, step: _Step) -> Tensor:
+    """Return what the step's operator makes of `state` (n, tokens, hidden)."""
+    shift = step.shift[:, None]
     if step.operator == "add":
         return state + shift
-    unit, knob = step.unit[at][:, None], step.strength[at][:, None]
+    unit, knob = step.unit[:, None], step.knob[:, None]
     h = state.float()
     if step.operator == "add-norm":
         h = h + knob * h.norm(dim=-1, keepdim=True) * unit
@@ -145,69 +143,77 @@ def _changed(state: Tensor, step: _Step, at: Tensor | slice) -> Tensor:
     return h.to(state.dtype)
 
 
-def _state_of(output: Any) -> Tensor:
-    return output[0] if isinstance(output, tuple) else output
+Hook = Callable[[nn.Module, Any, Any], Any]
 
 
 class Steerer:
-    """Applies a batch's steering in forward hooks; the decode loop tells it which tokens each forward holds.
+    """Applies a batch's steering in forward hooks; the caller tells it which tokens each forward pass holds.
 
-    Before every forward call `kinds` must be set: one kind for all tokens, or a tensor (rows, tokens) of kinds.
+    Attributes:
+        kinds: To be set before a forward pass: one kind for all its tokens, or a tensor (rows, tokens) of kinds.
     """
 
     def __init__(self, steering: Steering, dtype: torch.dtype, device: torch.device) -> None:
-        self.steering = steering
-        self.kinds: int | Tensor = NEW
+        self.kinds: int | Tensor = PAD
         self._dtype, self._device = dtype, device
+        self._steering = steering
         self._steps: dict[int, list[_Step]] = {}
-        self.select(range(len(steering.rows)))
+        self.keep(range(len(steering.rows)))
 
-    def select(self, rows: Sequence[int]) -> None:
+    def keep(self, rows: Sequence[int]) -> None:
         """Keep only `rows` of the batch as it is now, in that order."""
-        self.steering = self.steering.select(rows)
-        self._steps = {
-            site: _compile(self.steering, site, self._dtype, self._device) for site in self.steering.sites
-        }
+        self._steering = self._steering.select(rows)
+        self._steps = {site: _compile(self._steering, site, self._dtype, self._device) for site in self._steering.sites}
 
-    def hook(self, site: int) -> Callable[[nn.Module, Any, Any], Any]:
+    def hook(self, site: int) -> Hook:
         """Return the forward hook of one site."""
 
         def apply(module: nn.Module, inputs: Any, output: Any) -> Any:
-            state = _state_of(output)
-            changed = self._apply(site, state)
+            state = state_of(output)
+            changed = self._apply(self._steps.get(site, ()), state)
             if changed is state:
                 return None
             return (changed, *output[1:]) if isinstance(output, tuple) else changed
 
         return apply
 
-    def _apply(self, site: int, state: Tensor) -> Tensor:
-        fresh = False
-        for step in self._steps.get(site, ()):
-            if isinstance(self.kinds, int):
-                if self.kinds not in step.kinds:
-                    continue
-                if len(step.rows) == len(state):
-                    state, fresh = _changed(state, step, slice(None)), True
-                    continue
-                mask = None
+    def _apply(self, steps: Sequence[_Step], state: Tensor) -> Tensor:
+        original = state
+        for step in steps:
+            mask = self._mask(step)
+            if mask is False:
+                continue
+            whole = len(step.rows) == len(state)
+            old = state if whole else state[step.rows]
+            new = _changed(old, step)
+            if isinstance(mask, Tensor):
+                new = torch.where(mask, new, old)
+            if not whole:
+                state = state.clone() if state is original else state
+                state[step.rows] = new
             else:
-                kinds = self.kinds[step.rows]
-                mask = torch.stack([kinds == kind for kind in step.kinds]).any(0)[..., None]
-                if not mask.any():
-                    continue
-            state = state if fresh else state.clone()
-            fresh = True
-            old = state[step.rows]
-            new = _changed(old, step, slice(None))
-            state[step.rows] = new if mask is None else torch.where(mask, new, old)
+                state = new
         return state
+
+    def _mask(self, step: _Step) -> Tensor | bool:
+        """Return where a step applies: everywhere, nowhere, or a tensor (n, tokens, 1)."""
+        if isinstance(self.kinds, int):
+            return self.kinds in step.kinds
+        kinds = self.kinds[step.rows]
+        mask = torch.stack([kinds == kind for kind in step.kinds]).any(0)[..., None]
+        return mask if bool(mask.any()) else False
+
+
+def state_of(output: Any) -> Tensor:
+    """Return the hidden states in what a decoder block returned: a tensor, or a tuple that begins with one."""
+    state: Tensor = output[0] if isinstance(output, tuple) else output
+    return state
 
 
 @contextmanager
-def hooked(blocks: nn.ModuleList, hooks: dict[int, Callable[[nn.Module, Any, Any], Any]]) -> Iterator[None]:
+def hooked(blocks: nn.ModuleList, hooks: Mapping[int, Hook]) -> Iterator[None]:
     """Install one forward hook per site and remove them all on the way out, whatever happens."""
-    handles = []
+    handles: list[RemovableHandle] = []
     try:
         for site, hook in hooks.items():
             handles.append(blocks[site].register_forward_hook(hook))
@@ -215,3 +221,11 @@ def hooked(blocks: nn.ModuleList, hooks: dict[int, Callable[[nn.Module, Any, Any
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def steered(blocks: nn.ModuleList, steering: Steering, dtype: torch.dtype, device: torch.device) -> Iterator[Steerer]:
+    """Install the hooks that `steering` needs, one per site, and hand out what drives them."""
+    steerer = Steerer(steering, dtype, device)
+    with hooked(blocks, {site: steerer.hook(site) for site in steering.sites}):
+        yield steerer

@@ -9,13 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
+from numpy.typing import NDArray
 
 from rolecraft.conditioning._steering import Intervention, Steering
 from rolecraft.errors import ModelError, SteeringShapeError, UserError, did_you_mean
 from rolecraft.models import _weights
 from rolecraft.models._base import Chat, Completion, FloatArray, Sampling
 from rolecraft.models._decode import Decoded, decode
-from rolecraft.models._hooks import check_steering
+from rolecraft.models._hooks import LAST, NEW, check_steering, touched
 from rolecraft.models._network import Network, batches
 from rolecraft.models._score import POOLINGS, Pooling, pool, score
 
@@ -50,7 +52,7 @@ class LocalModel:
         name: str = "local:memory",
         revision: str | None = None,
         batch_rows: int = 256,
-        batch_tokens: int = 32_768,
+        batch_tokens: int = 24_576,
         blocks: str | None = None,
     ) -> None:
         if not tokenizer.chat_template:
@@ -180,10 +182,10 @@ class LocalModel:
                 results[row] = Completion("", "error", len(prompt), note=note)
             else:
                 fitting.append(row)
-        sizes = [len(prompts[row]) + sampling.max_tokens for row in fitting]
+        sizes = [(len(prompts[row]) + sampling.max_tokens,) for row in fitting]
         order = [(len(prompts[row]), prompts[row]) for row in fitting]
         with self._exclusive():
-            for batch in batches(sizes, order, self.batch_rows, self.batch_tokens):
+            for batch in batches(sizes, order, self.batch_rows, (self.batch_tokens,)):
                 rows = [fitting[place] for place in batch]
                 decoded = decode(
                     self._network,
@@ -209,8 +211,9 @@ class LocalModel:
         results: list[FloatArray] = [np.zeros(0, dtype=np.float32) for _ in chats]
         filled = [row for row, reply in enumerate(tokens) if reply]
         order = [(len(prompts[row]), prompts[row], len(tokens[row])) for row in filled]
+        sizes = [(len(prompts[row]) + len(tokens[row]), len(tokens[row])) for row in filled]
         with self._exclusive():
-            for batch in batches([len(tokens[row]) for row in filled], order, self.batch_rows, _SCORED_TOKENS):
+            for batch in batches(sizes, order, self.batch_rows, (self.batch_tokens, _SCORED_TOKENS)):
                 rows = [filled[place] for place in batch]
                 scored = score(self._network, [prompts[row] for row in rows], [tokens[row] for row in rows])
                 for row, values in zip(rows, scored, strict=True):
@@ -245,7 +248,7 @@ class LocalModel:
             SteeringShapeError: If a site is out of range, or the steering does not fit.
             UserError: If a pooling is unknown, or the numbers of chats and replies differ.
         """
-        poolings: list[Pooling] = [pooling] if isinstance(pooling, str) else list(pooling)  # type: ignore[list-item]
+        poolings: list[Pooling] = [pooling] if isinstance(pooling, str) else list(pooling)
         for given in poolings:
             if given not in POOLINGS:
                 raise UserError(f"pooling must be one of {', '.join(POOLINGS)}, got {given!r}.")
@@ -257,6 +260,30 @@ class LocalModel:
         prompts, tokens = self._encode_pairs(chats, replies)
         return self._pooled(prompts, tokens, wanted, poolings, steering, single=isinstance(pooling, str))
 
+    def self_test(self, intervention: Intervention) -> None:
+        """Check on one prompt that the change at the intervention's site is the one that was asked for.
+
+        Raises:
+            SteeringShapeError: If the intervention does not fit the model.
+            ModelError: If the state at the site changes otherwise, or not at all where it should: compiled and
+                some quantised models bypass hooks.
+        """
+        steering = Steering(((), (intervention,)))
+        check_steering(steering, 2, self.n_sites, self.hidden)
+        chat: Chat = [{"role": "user", "content": "Hello."}]
+        reading = self.activations([chat] * 2, ["Hi"] * 2, [intervention.site], ("prompt-last", "reply-last"), steering)
+        states = dict(reading)
+        for place, kind in enumerate((LAST, NEW)):
+            before, after = (states[row][place, 0].astype(np.float64) for row in (0, 1))
+            expected = _expected(before, intervention) if kind in touched(intervention) else before
+            size = max(np.abs(before).max(), np.abs(expected).max())
+            error = np.abs(after - expected).max()
+            if not error <= 8 * torch.finfo(self.dtype).eps * size:
+                raise ModelError(
+                    f"steering does not reach site {intervention.site} of {self.name} as asked: the state differs by up to "
+                    f" {error:.3g} from what {intervention.operator!r} gives (states up to {size:.3g}, {self.dtype})."
+                )
+
     def _pooled(
         self,
         prompts: list[list[int]],
@@ -267,8 +294,8 @@ class LocalModel:
         single: bool,
     ) -> Iterator[tuple[int, FloatArray]]:
         filled = [row for row, reply in enumerate(tokens) if reply or set(poolings) == {"prompt-last"}]
-        sizes = [len(prompts[row]) + len(tokens[row]) for row in filled]
-        for batch in batches(sizes, sizes, self.batch_rows, _POOLED_TOKENS):
+        sizes = [(len(prompts[row]) + len(tokens[row]),) for row in filled]
+        for batch in batches(sizes, sizes, self.batch_rows, (_POOLED_TOKENS,)):
             rows = [filled[place] for place in batch]
             with self._exclusive():
                 states = pool(
@@ -287,9 +314,7 @@ class LocalModel:
             note = f"the model's logits were not finite at new token {len(decoded.tokens)}"
             return Completion("", "error", len(prompt), note=note)
         text = self._tokenizer.decode(decoded.tokens, skip_special_tokens=True)
-        return Completion(
-            text, decoded.finish, len(prompt), len(decoded.tokens), token_ids=tuple(decoded.tokens)
-        )
+        return Completion(text, decoded.finish, len(prompt), len(decoded.tokens), token_ids=tuple(decoded.tokens))
 
     def _encode_all(self, chats: Sequence[Chat]) -> list[list[int]]:
         """Tokenize chats, each distinct one once."""
@@ -298,7 +323,10 @@ class LocalModel:
         for chat in chats:
             key = tuple((message["role"], message["content"]) for message in chat)
             if key not in known:
-                text = self._tokenizer.apply_chat_template(list(chat), add_generation_prompt=True, tokenize=False)
+                try:
+                    text = self._tokenizer.apply_chat_template(list(chat), add_generation_prompt=True, tokenize=False)
+                except TemplateError as error:
+                    raise UserError(f"the chat template of {self.name} refuses a chat: {error}") from error
                 known[key] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
             result.append(known[key])
         return result
@@ -320,3 +348,18 @@ class LocalModel:
                 yield
             finally:
                 self._owner = None
+
+
+def _expected(h: NDArray[np.float64], intervention: Intervention) -> NDArray[np.float64]:
+    """Return what an intervention makes of one state: its definition, written apart from the hooks it checks."""
+    v, c = intervention.vector.astype(np.float64), intervention.strength
+    u: NDArray[np.float64] = v / np.linalg.norm(v)
+    if intervention.operator == "add":
+        return h + c * v
+    if intervention.operator == "add-norm":
+        return h + c * float(np.linalg.norm(h)) * u
+    if intervention.operator == "add-signed":
+        return h + c * v * float(np.sign(h @ (c * v)))
+    if intervention.operator == "ablate":
+        return h - float(h @ u) * u + c * v
+    return h - max(float(h @ u) - (intervention.threshold or 0.0), 0.0) * u

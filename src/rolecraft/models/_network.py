@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rolecraft.conditioning._steering import Steering
 from rolecraft.models import _attention
 from rolecraft.models._cache import RowCache
-from rolecraft.models._hooks import PROMPT, Steerer, find_blocks
+from rolecraft.models._hooks import PROMPT, Steerer, find_blocks, steered
 
 
 class Network:
@@ -32,6 +33,10 @@ class Network:
         self.hidden: int = model.config.get_text_config().hidden_size
         self.dtype = weight.dtype
         self.device = weight.device
+
+    def steered(self, steering: Steering) -> AbstractContextManager[Steerer]:
+        """Install the hooks that `steering` needs while the context lasts."""
+        return steered(self.blocks, steering, self.dtype, self.device)
 
     def prefix(self, prompts: Sequence[Sequence[int]], steerer: Steerer | None = None) -> RowCache:
         """Run prompts without their last token, right-padded, and return their keys and values.
@@ -73,7 +78,7 @@ class Network:
 
     @contextmanager
     def head_on(self, chosen: Tensor) -> Iterator[None]:
-        """Let the output head see only the positions where `chosen` (rows, tokens) holds: logits (1, chosen, vocabulary)."""
+        """Let the output head see only where `chosen` (rows, tokens) holds: its logits are (1, chosen, vocabulary)."""
 
         def gather(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return (inputs[0][chosen][None], *inputs[1:])
@@ -89,7 +94,6 @@ class Shared:
     """The distinct prompts of a batch, run once, and where each row finds its own.
 
     Args:
-        network: The model.
         prompts: Token ids per row.
         keys: Rows with equal keys share their prefix; default: the prompt itself.
     """
@@ -116,9 +120,7 @@ class Shared:
             capacity: Columns of the new cache.
             turned: Lay its keys out for decoding.
         """
-        width = int(lengths.max())
-        columns = (torch.arange(width, device=lengths.device) - (width - lengths)[:, None]).clamp(min=0)
-        return cache.expanded(torch.tensor(self.of_row, device=lengths.device), columns, capacity, turned)
+        return cache.expanded(self.of_row, lengths.tolist(), capacity, turned)
 
 
 def pad_right(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -129,14 +131,16 @@ def pad_right(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tens
     return ids, real
 
 
-def batches(sizes: Sequence[int], order: Sequence[Any], rows: int, tokens: int) -> list[list[int]]:
+def batches(
+    sizes: Sequence[tuple[int, ...]], order: Sequence[Any], rows: int, limits: tuple[int, ...]
+) -> list[list[int]]:
     """Split rows into batches of neighbours in `order`, of even sizes.
 
     Args:
-        sizes: Tokens per row.
+        sizes: What each row weighs: one or more numbers of tokens.
         order: Sort key per row: rows of like length, and equal prompts, side by side.
         rows: Most rows per batch.
-        tokens: Most padded tokens per batch (a single row may exceed it).
+        limits: For each number in `sizes`, the most padded tokens per batch (a single row may exceed them).
     """
     ranked = sorted(range(len(sizes)), key=lambda row: order[row])
     result: list[list[int]] = []
@@ -144,10 +148,11 @@ def batches(sizes: Sequence[int], order: Sequence[Any], rows: int, tokens: int) 
     while start < len(ranked):
         left = len(ranked) - start
         even = -(-left // -(-left // rows))
-        end, widest = start, 0
+        end = start + 1
+        widest = sizes[ranked[start]]
         while end < start + even:
-            widest = max(widest, sizes[ranked[end]])
-            if end > start and widest * (end - start + 1) > tokens:
+            widest = tuple(map(max, widest, sizes[ranked[end]]))
+            if any(width * (end - start + 1) > limit for width, limit in zip(widest, limits, strict=True)):
                 break
             end += 1
         result.append(ranked[start:end])

@@ -18,7 +18,7 @@ class ReplyCache:
     Each row is committed as it comes, so that a killed process loses none.
 
     Raises:
-        RolecraftError: Also by its methods, if the file cannot be read or written (no such folder, disk full, damaged).
+        RolecraftError: Also by its methods, if the file cannot be read or written (no rights, disk full, damaged).
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -30,11 +30,13 @@ class ReplyCache:
         self._where = str(path or ":memory:")
         self._lock = threading.Lock()
         try:
+            if path:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(self._where, timeout=30, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = NORMAL")
             self._database.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, row TEXT NOT NULL)")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self._explained(error) from None
 
     def find(self, keys: Iterable[str]) -> dict[str, Any]:
@@ -62,8 +64,8 @@ class ReplyCache:
         """Close the file."""
         self._database.close()
 
-    def _explained(self, error: sqlite3.Error) -> RolecraftError:
+    def _explained(self, error: Exception) -> RolecraftError:
         return RolecraftError(
-            f"the cache of replies {self._where}: {error}. What is in it stays; mend the cause (a missing folder, a full "
-            "disk; delete the file if it is damaged) and run again."
+            f"the cache of replies {self._where}: {error}. What is in it stays; mend the cause (a full disk, missing "
+            "rights; delete the file if it is damaged) and run again."
         )

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from rolecraft.models._base import Sampling
 
-_TOP = 64
-"""Candidates looked at before a row's whole vocabulary is sorted."""
+_WIDTHS = (64, 1024)
+"""Most probable tokens looked at before a row's whole vocabulary is sorted."""
 
 
 def uniforms(seeds: Sequence[int], step: int) -> NDArray[np.float64]:
@@ -52,36 +52,62 @@ def draw(logits: Tensor, sampling: Sampling, seeds: Sequence[int], step: int) ->
         Tokens (rows,), and whether each row's logits were fit to draw from (no NaN, no positive infinity,
         not all negative infinity); the token of an unfit row is 0.
     """
-    peak, best = logits.max(dim=-1)
-    fit = peak.isfinite()
     if sampling.temperature == 0:
-        return best.where(fit, 0), fit
-    tokens = best.where(fit, 0)
-    live = fit.nonzero()[:, 0]
-    if len(live):
-        scaled = (logits if len(live) == len(logits) else logits[live]).float() / sampling.temperature
-        draws = torch.from_numpy(uniforms([seeds[i] for i in live.tolist()], step)).to(logits.device)
-        tokens[live] = _nucleus(scaled, sampling.top_p, draws)
-    return tokens, fit
+        peak, tokens = logits.max(dim=-1)
+    else:
+        draws = torch.from_numpy(uniforms(seeds, step)).to(logits.device)
+        peak, tokens = _nucleus(logits, sampling, draws)
+    fit = peak.isfinite()
+    return tokens.where(fit, 0), fit
 
 
-def _nucleus(scaled: Tensor, top_p: float, draws: Tensor) -> Tensor:
-    """Draw from the nucleus of each row of `scaled` (rows, vocabulary) by inverting at `draws` in [0, 1)."""
-    log_norm = scaled.logsumexp(-1, keepdim=True)
-    values, candidates = scaled.topk(min(_TOP, scaled.shape[1]), dim=-1)
-    mass = (values - log_norm).double().exp().cumsum(-1)
-    tokens = _invert(mass, candidates, top_p, draws)
-    wide = (mass[:, -1] < top_p).nonzero()[:, 0]
-    if len(wide) and candidates.shape[1] < scaled.shape[1]:
-        values, candidates = scaled[wide].sort(dim=-1, descending=True, stable=True)
-        mass = (values - log_norm[wide]).double().exp().cumsum(-1)
-        tokens[wide] = _invert(mass, candidates, top_p, draws[wide])
-    return tokens
+def _nucleus(logits: Tensor, sampling: Sampling, draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw from the nucleus of each row of `logits` (rows, vocabulary) by inverting at `draws` in [0, 1).
+
+    A few most probable candidates are looked at first. Where what the rest of the vocabulary can weigh does not
+    change how many of them form the nucleus, the row is drawn from them; the other rows look at more, in the end
+    at the whole vocabulary.
+
+    Returns:
+        The largest logit and the drawn token of each row; a row whose largest logit is not finite draws anything.
+    """
+    size = logits.shape[1]
+    tokens = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+    peaks = logits.new_zeros(len(logits))
+    todo = torch.arange(len(logits), device=logits.device)
+    for width in (*(w for w in _WIDTHS if w < size), size):
+        rows = logits if len(todo) == len(logits) else logits[todo]
+        values, candidates = rows.topk(width) if width < size else rows.sort(dim=-1, descending=True, stable=True)
+        if len(todo) == len(logits):
+            peaks = values[:, 0]
+        mass = _weights(values, values, sampling).cumsum(-1)
+        cut, closed = _cut(mass, _total(rows, values, mass, sampling), sampling.top_p)
+        closed |= width == size
+        place = torch.searchsorted(mass, draws[todo, None] * mass.gather(1, cut), right=True).minimum(cut)
+        tokens[todo[closed]] = candidates.gather(1, place)[closed, 0]
+        todo = todo[~closed]
+        if not len(todo):
+            break
+    return peaks, tokens
 
 
-def _invert(mass: Tensor, candidates: Tensor, top_p: float, draws: Tensor) -> Tensor:
-    """Pick from `candidates` (rows, k) with cumulative `mass` (rows, k), cut where it first reaches `top_p`."""
-    kept = ((mass < top_p).sum(-1, keepdim=True)).clamp(max=mass.shape[1] - 1)
-    target = draws[:, None] * mass.gather(1, kept)
-    place = torch.searchsorted(mass, target, right=True).clamp(max=kept)
-    return candidates.gather(1, place)[:, 0]
+def _weights(logits: Tensor, ranked: Tensor, sampling: Sampling) -> Tensor:
+    """Return unnormalised probabilities of `logits`; the first of `ranked`, the largest logit, weighs 1."""
+    return ((logits.double() - ranked[:, :1].double()) / sampling.temperature).exp()
+
+
+def _total(rows: Tensor, ranked: Tensor, mass: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Return bounds (rows, 1) on the weight of the whole vocabulary; equal ones beyond the fewest candidates."""
+    seen = mass[:, -1:]
+    if ranked.shape[1] == _WIDTHS[0]:
+        rest = rows.shape[1] - ranked.shape[1]
+        return seen, seen + rest * _weights(ranked[:, -1:], ranked, sampling)
+    exact = seen if ranked.shape == rows.shape else _weights(rows, ranked, sampling).sum(-1, keepdim=True)
+    return exact, exact
+
+
+def _cut(mass: Tensor, bounds: tuple[Tensor, Tensor], top_p: float) -> tuple[Tensor, Tensor]:
+    """Return the place of the nucleus's last token (rows, 1), and for which rows (rows,) the bounds agree on it."""
+    low, high = ((mass < top_p * bound).sum(-1, keepdim=True) for bound in bounds)
+    width = mass.shape[1]
+    return high.clamp(max=width - 1), ((low == high) & (high < width))[:, 0]

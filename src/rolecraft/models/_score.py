@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from rolecraft.conditioning._steering import Steering
+from rolecraft.errors import ModelError
 from rolecraft.models._base import FloatArray
-from rolecraft.models._hooks import LAST, NEW, PROMPT, Steerer, hooked
+from rolecraft.models._hooks import LAST, NEW, PROMPT, Hook, hooked, state_of
 from rolecraft.models._network import Network, Shared, pad_right
 
 Pooling = Literal["reply-mean", "reply-first", "reply-last", "prompt-last"]
@@ -47,18 +49,18 @@ def score(network: Network, prompts: Sequence[Sequence[int]], replies: Sequence[
     targets = torch.tensor([token for reply in replies for token in reply], device=device)
     values = torch.cat(
         [
-            (part := logits[start : start + _HEAD_ROWS].float()).gather(
-                1, targets[start : start + _HEAD_ROWS, None]
-            )[:, 0]
+            (part := logits[start : start + _HEAD_ROWS].float()).gather(1, targets[start : start + _HEAD_ROWS, None])[
+                :, 0
+            ]
             - part.logsumexp(-1)
             for start in range(0, len(targets), _HEAD_ROWS)
         ]
     )
-    return [part.cpu().numpy().copy() for part in values.split([len(reply) for reply in replies])]
+    return [part.cpu().numpy().copy() for part in torch.split(values, [len(reply) for reply in replies])]
 
 
-class _Enough(Exception):  # noqa: N818  # control flow: the last site wanted has been read
-    pass
+class _Enough(Exception):
+    """The last site wanted has been read: control flow, not a failure."""
 
 
 @torch.inference_mode()
@@ -74,6 +76,9 @@ def pool(
 
     States are pooled as each block returns them, so that no more than one block's states are held; blocks after
     the last site do not run.
+
+    Raises:
+        ModelError: If the model's forward pass bypasses a hook.
     """
     ids, _ = pad_right([[*p, *r] for p, r in zip(prompts, replies, strict=True)], network.device)
     kinds = torch.zeros_like(ids)
@@ -85,30 +90,31 @@ def pool(
             if pooling == "reply-mean":
                 weights[row, place, split:end] = 1 / (end - split)
             else:
-                weights[row, place, {"prompt-last": split - 1, "reply-first": split, "reply-last": end - 1}[pooling]] = 1
-    steerer = Steerer(steering, network.dtype, network.device)
-    steerer.kinds = kinds
+                weights[
+                    row, place, {"prompt-last": split - 1, "reply-first": split, "reply-last": end - 1}[pooling]
+                ] = 1
     result = torch.zeros(len(ids), len(poolings), len(sites), network.hidden)
     last = max(sites)
+    places = {site: [p for p, other in enumerate(sites) if other == site] for site in sites}
+    unread = set(sites)
 
-    def reader(site: int) -> Any:
-        place = list(sites).index(site)
-
+    def reader(site: int) -> Hook:
         def read(module: nn.Module, inputs: Any, output: Any) -> None:
-            state = output[0] if isinstance(output, tuple) else output
-            result[:, :, place] = torch.bmm(weights, state.float()).cpu()
+            result[:, :, places[site]] = torch.bmm(weights, state_of(output).float()).cpu()[:, :, None]
+            unread.discard(site)
             if site == last:
                 raise _Enough
 
         return read
 
-    with (
-        hooked(network.blocks, {site: steerer.hook(site) for site in steering.sites if site <= last}),
-        hooked(network.blocks, {site: reader(site) for site in sites}),
-    ):
-        try:
+    with network.steered(steering) as steerer, hooked(network.blocks, {site: reader(site) for site in sites}):
+        steerer.kinds = kinds
+        with suppress(_Enough):
             network.model.base_model(input_ids=ids, use_cache=False)
-        except _Enough:
-            pass
+    if unread:
+        raise ModelError(
+            f"the hooks at sites {sorted(unread)} were never called: the model is compiled, or its forward pass does "
+            "not go through the decoder blocks found. Load it uncompiled, or name its blocks with blocks='...'."
+        )
     pooled: FloatArray = result.numpy()
     return pooled

@@ -151,7 +151,7 @@ class ServedModel:
         Raises:
             ServerError: If the server does not answer.
         """
-        return (self._dialect or _transport.run(self._meet())).revision
+        return self._contact().revision
 
     def generate(
         self,
@@ -174,17 +174,18 @@ class ServedModel:
         """
         if steering is not None and any(steering.rows):
             raise UserError(
-                f"{self.name}: a served model cannot be steered from here. Export the direction as a GGUF control vector "
-                "(Direction.to_gguf) and start llama.cpp with it, or use local:."
+                f"{self.name}: a served model cannot be steered from here. Export the direction as a GGUF control "
+                "vector (to_gguf) and start llama.cpp with it, or use local:."
             )
         seeds = [0] * len(chats) if seeds is None else seeds
         if len(seeds) != len(chats):
             raise UserError(f"expected one seed per chat, got {len(seeds)} seeds for {len(chats)} chats.")
-        identity = {**self._identity(), "sampling": asdict(sampling), "extra": self._extra}
+        dialect = self._contact()
+        identity = {**self._identity(dialect), "sampling": asdict(sampling), "extra": self._extra}
         keys, jobs = [], {}
         for chat, seed in zip(chats, seeds, strict=True):
             keys.append(content_key(kind="chat", **identity, chat=list(chat), seed=seed))
-            jobs[keys[-1]] = self._reply_job(chat, sampling, seed)
+            jobs[keys[-1]] = self._reply_job(dialect, chat, sampling, seed)
         rows = self._collect(jobs)
         return [Completion(**rows[key]) for key in keys]
 
@@ -197,11 +198,12 @@ class ServedModel:
         """
         if len(chats) != len(replies):
             raise UserError(f"expected one reply per chat, got {len(replies)} replies for {len(chats)} chats.")
-        identity = self._identity()
+        dialect = self._contact()
+        identity = self._identity(dialect)
         keys, jobs = [], {}
         for chat, reply in zip(chats, replies, strict=True):
             keys.append(content_key(kind="score", **identity, chat=list(chat), reply=reply))
-            jobs[keys[-1]] = self._score_job(chat, reply)
+            jobs[keys[-1]] = self._score_job(dialect, chat, reply)
         rows = self._collect(jobs)
         return [np.array(rows[key]["logprobs"], dtype=np.float32) for key in keys]
 
@@ -210,19 +212,23 @@ class ServedModel:
         _transport.run(self._transport.close())
         self._cache.close()
 
-    def _identity(self) -> dict[str, str]:
-        return {"model": self._model, "revision": self.revision}
+    def _identity(self, dialect: Dialect) -> dict[str, str]:
+        return {"model": self._model, "revision": dialect.revision}
+
+    def _contact(self) -> Dialect:
+        """Ask the server what it serves, once."""
+        if self._dialect is None:
+            self._dialect = _transport.run(self._meet())
+        return self._dialect
 
     async def _meet(self) -> Dialect:
-        """Ask the server what it serves, once."""
         try:
             listing = (await self._transport.send(f"{self._base}/models", expect="data"))["data"]
         except _transport.Refused as refusal:
             if refusal.status in (401, 403):
                 raise self._explained(refusal) from None
             listing = []
-        self._dialect = Dialect.of(self._model, listing)
-        return self._dialect
+        return Dialect.of(self._model, listing)
 
     def _collect(self, jobs: Mapping[str, _Job]) -> dict[str, Any]:
         """Return the row of every job, from the cache or by doing it."""
@@ -252,7 +258,7 @@ class ServedModel:
                 batch.error = batch.error or error
                 batch.stop.set()
 
-    def _reply_job(self, chat: Chat, sampling: Sampling, seed: int) -> _Job:
+    def _reply_job(self, dialect: Dialect, chat: Chat, sampling: Sampling, seed: int) -> _Job:
         async def job(unit: _Unit) -> dict[str, Any]:
             body = {
                 "model": self._model,
@@ -261,7 +267,7 @@ class ServedModel:
                 "temperature": sampling.temperature,
                 "top_p": sampling.top_p,
                 "seed": seed % (2**31 - 1),
-                **(await self._known()).sampling,
+                **dialect.sampling,
                 **self._extra,
             }
             try:
@@ -273,7 +279,7 @@ class ServedModel:
 
         return job
 
-    def _score_job(self, chat: Chat, reply: str) -> _Job:
+    def _score_job(self, dialect: Dialect, chat: Chat, reply: str) -> _Job:
         async def job(unit: _Unit) -> dict[str, Any]:
             if not reply:
                 return {"logprobs": []}
@@ -282,14 +288,11 @@ class ServedModel:
                 return await self._post(unit, path, body, expect)
 
             try:
-                return {"logprobs": await (await self._known()).score(post, self._model, chat, reply)}
+                return {"logprobs": await dialect.score(post, self._model, chat, reply)}
             except _transport.Refused as refusal:
                 raise self._explained(refusal) from None
 
         return job
-
-    async def _known(self) -> Dialect:
-        return self._dialect or await self._meet()
 
     async def _post(self, unit: _Unit, path: str, body: dict[str, Any], expect: str) -> Any:
         """Send one request and count what it used."""
@@ -319,13 +322,17 @@ class ServedModel:
         return ModelError(f"{self.name}: {refusal}{mend}")
 
 
+def _choice(answer: dict[str, Any]) -> dict[str, Any]:
+    return answer["choices"][0] if answer["choices"] else {}
+
+
 def _text(answer: dict[str, Any]) -> str:
-    return (answer["choices"][0].get("message") or {}).get("content") or ""
+    return (_choice(answer).get("message") or {}).get("content") or ""
 
 
 def _row(answer: dict[str, Any]) -> dict[str, Any]:
     """Turn a chat completion into the fields of a `Completion`."""
-    choice, usage = answer["choices"][0], answer.get("usage") or {}
+    choice, usage = _choice(answer), answer.get("usage") or {}
     message, finish = choice.get("message") or {}, choice.get("finish_reason")
     text = _text(answer)
     counts = {

@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ _HOPELESS = frozenset({501, 505})
 _LONGEST_WAIT = 30.0
 """Seconds between two tries, unless the server asks for more."""
 _LONGEST_RETRY_AFTER = 600.0
+_RESUME = "Every reply that came back is in the cache: run again (--resume) once it is up, and only the rest is asked."
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _T = TypeVar("_T")
 
@@ -41,7 +41,7 @@ class Transport:
         self._gate = asyncio.Semaphore(concurrency)
         self._held_until = 0.0
         self._met = False
-        """Whether anything ever answered; before that, an address that does not is more likely wrong than restarting."""
+        """Whether anything ever answered; until then a silent address is more likely wrong than restarting."""
         self._client = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx.Timeout(timeout, connect=min(10.0, timeout), pool=None),
@@ -78,13 +78,11 @@ class Transport:
             except httpx.TransportError as error:
                 trouble = str(error) or type(error).__name__
                 if not self._met and tries > 1:
-                    raise ServerError(
-                        f"no server answers at {url} ({trouble}). Start it, or mend the address."
-                    ) from None
+                    raise ServerError(f"no server answers at {url} ({trouble}): start it, or mend the URL.") from None
             else:
                 self._met = True
                 payload = _json(response)
-                if response.is_success and isinstance(payload, dict) and payload.get(expect):
+                if response.is_success and isinstance(payload, dict) and payload.get(expect) is not None:
                     return payload
                 code, message = _error(payload, response)
                 trouble = f"HTTP {response.status_code}: {message}"
@@ -107,9 +105,6 @@ class Transport:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
-
-
-_RESUME = "Every reply that came back is in the cache: once the server is up, run again (--resume) and only the rest is asked."
 
 
 def _final(status: int, code: str) -> bool:
@@ -171,6 +166,6 @@ def run(coroutine: Coroutine[Any, Any, _T]) -> _T:
     future = asyncio.run_coroutine_threadsafe(coroutine, _loop)
     try:
         return future.result()
-    except (KeyboardInterrupt, CancelledError):
+    except BaseException:
         future.cancel()
         raise

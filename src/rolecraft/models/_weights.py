@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
 import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +178,15 @@ def _quiet() -> Iterator[None]:
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        yield
+        with redirect_stderr(io.StringIO()):  # one of its bars heeds no switch
+            yield
     finally:
         if shown:
-            logging.enable_progress_bar()
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def stop_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Return every token that ends a reply: those of the configurations, and the usual end markers of the vocabulary."""
+    """Return the tokens that end a reply: those of the configurations, and the usual markers of the vocabulary."""
     found: set[int] = set()
     given: Iterable[Any] = (
         getattr(getattr(model, "generation_config", None), "eos_token_id", None),

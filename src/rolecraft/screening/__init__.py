@@ -2,10 +2,12 @@
 
 from rolecraft.screening._adaptive import Adaptive
 from rolecraft.screening._config import ScreenConfig
+from rolecraft.screening._forecast import Forecast
 from rolecraft.screening._grid import CONTROLS, Cell, Grid
 from rolecraft.screening._lock import Admission, LockedRole, RolesLock, load_lock
 from rolecraft.screening._plan import Plan
-from rolecraft.screening._results import Geometry, ScreenResults, curves
+from rolecraft.screening._results import Geometry, ScreenResults, curves, load_results
+from rolecraft.screening._runner import ScreenRun
 from rolecraft.screening._screen import Outcome, Screen
 from rolecraft.screening._verdict import DECISION_COLUMNS, VerdictRule, decide, stability
 
@@ -15,6 +17,7 @@ __all__ = [
     "Admission",
     "Adaptive",
     "Cell",
+    "Forecast",
     "Geometry",
     "Grid",
     "LockedRole",
@@ -24,9 +27,11 @@ __all__ = [
     "Screen",
     "ScreenConfig",
     "ScreenResults",
+    "ScreenRun",
     "VerdictRule",
     "curves",
     "decide",
     "load_lock",
+    "load_results",
     "stability",
 ]

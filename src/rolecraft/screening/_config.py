@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from rolecraft.errors import GridError
+from rolecraft.errors import GridError, did_you_mean
 from rolecraft.screening._adaptive import Adaptive
 from rolecraft.screening._grid import CONTROLS, Control
 from rolecraft.screening._verdict import VerdictRule
@@ -42,6 +42,8 @@ class ScreenConfig:
     """Instructions per role used to extract. CastVectors: 5."""
     role_questions: int = 8
     """Role-specific questions used to extract. CastVectors: up to 100, until 50 pairs are kept."""
+    accept: Literal["likelihood-margin", "all"] = "likelihood-margin"
+    """Which pairs of responses an extraction keeps. CastVectors: those an LLM judge grades 3 of 3."""
     max_tokens: int = 32
     """New tokens per answer. CastVectors: 2,000."""
     temperature: float = 0.2
@@ -62,6 +64,9 @@ class ScreenConfig:
         for name in ("questions", "instructions", "role_questions"):
             if getattr(self, name) < 1:
                 raise GridError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        known = ("likelihood-margin", "all")
+        if self.accept not in known:
+            raise GridError(f"accept must be one of {', '.join(known)}, got {self.accept!r}.{did_you_mean(self.accept, known)}")
 
     @property
     def rounds(self) -> Adaptive | None:

@@ -75,7 +75,8 @@ def _extract(plan: Plan, store: RunStore, model: LanguageModel, seed: int) -> It
         yield extract_default(readable, bank, recipe, max_tokens=config.max_tokens, seed=seed, sites=[site], site=site)
     roles = [role for role in plan.inventory if store.missing(STAGE, [unit_key(role.id, seed)])]
     if roles:
-        accept = LikelihoodMarginFilter(model, Embedder.load(), plan.inventory) if len(plan.inventory) > 1 else None
+        margin = config.accept == "likelihood-margin"
+        accept = LikelihoodMarginFilter(model, Embedder.load(), plan.population) if margin else None
         yield from extract_directions(
             readable,
             roles,
@@ -127,6 +128,9 @@ class DirectionBook:
             role.id for role in plan.inventory for seed in seeds if not rows[unit_key(role.id, seed)].get("file")
         }
         usable = [role.id for role in plan.inventory if role.id not in missing]
+        if len(usable) == 1 and "shuffled" in plan.config.control:
+            missing.update(usable)  # no other role's direction is there to hold it against
+            usable = []
         arms: dict[tuple[str, str, int], Direction] = {}
         for seed in seeds if usable else ():
             extractions = [Extraction.load(extraction_path(store.directory, role, seed)) for role in usable]
@@ -173,5 +177,4 @@ def _control(
         return {role: norm_matched(away, direction.norm()) for role, direction in own.items()}
     if name == "random":
         return {role: random_direction(direction, seed) for role, direction in own.items()}
-    # A role that is alone in having a direction has no other's to be given.
-    return shuffled(own, seed) if len(own) > 1 else {}
+    return shuffled(own, seed)

@@ -16,6 +16,8 @@ class Plan:
     """A screen ready to run."""
 
     config: ScreenConfig
+    population: Inventory
+    """The whole inventory: what a role is told apart from."""
     inventory: Inventory
     """The roles to be screened."""
     bank: QuestionBank
@@ -32,8 +34,8 @@ class Plan:
             GridError: If the grid cannot be laid out, the bank has too few questions, or a role's extraction question
                 is also an evaluation question.
         """
-        inventory = inventory or load_inventory(config.inventory)
-        inventory = inventory.select(config.roles or None)
+        population = inventory or load_inventory(config.inventory)
+        inventory = population.select(config.roles or None)
         bank = bank or load_questions(config.questions_from)
         pool = bank.split("evaluation")
         if config.questions > len(pool):
@@ -49,7 +51,7 @@ class Plan:
             tuple(question.id for question in questions),
             config.seeds,
         )
-        return cls(config, inventory, bank, questions, grid)
+        return cls(config, population, inventory, bank, questions, grid)
 
     def unextractable(self) -> dict[str, str]:
         """Return the roles without what an extraction needs, each with what is missing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from rolecraft.errors import UserError
 from rolecraft.measures import DIMENSIONS
 from rolecraft.roles import load_inventory, load_questions
 from rolecraft.screening._grid import Cell
+from rolecraft.screening._screen import outcome_table
 from rolecraft.screening._verdict import BASELINE, Pairs, VerdictRule, decide, stability
 
 if TYPE_CHECKING:
@@ -137,16 +138,11 @@ def assemble(store: RunView) -> ScreenResults:
 
 
 def _table(store: RunView, judge: int) -> pd.DataFrame:
-    import pandas as pd
-
     from rolecraft.screening._scores import outcome
 
     answers = store.rows("answers")
-    rows = []
-    for key, score in store.rows(f"scores{judge}").items():
-        cell = Cell.parse(key)
-        rows.append(outcome_row(cell, outcome(answers[cell.answer_key], score)))
-    return pd.DataFrame(rows).astype(dict.fromkeys(DIMENSIONS, float)) if rows else pd.DataFrame()
+    cells = {Cell.parse(key): score for key, score in store.rows(f"scores{judge}").items()}
+    return outcome_table({cell: outcome(answers[cell.answer_key], score) for cell, score in cells.items()})
 
 
 def _verdicts(
@@ -229,13 +225,15 @@ def _geometry(
     store: RunView, config: Mapping[str, Any], inventory: Inventory, directions: Mapping[str, dict[str, Any]]
 ) -> Geometry | None:
     """Place the directions of the first seed in their principal components."""
-    from rolecraft.conditioning import Direction
+    from rolecraft.conditioning import Extraction
+    from rolecraft.screening._directions import extraction_path, unit_key
 
-    files = {role: directions.get(f"{role.id}/{config['seeds'][0]}", {}).get("file") for role in inventory}
-    roles = [role for role, file in files.items() if file]
+    seed = config["seeds"][0]
+    roles = [role for role in inventory if directions.get(unit_key(role.id, seed), {}).get("file")]
     if len(roles) < 3:
         return None
-    vectors = np.array([Direction.load(store.directory / str(files[role])).at() for role in roles], np.float64)
+    found = [Extraction.load(extraction_path(store.directory, role.id, seed)).direction for role in roles]
+    vectors = np.array([direction.at() for direction in found if direction is not None], np.float64)
     centred = vectors - vectors.mean(axis=0)
     _, singular, components = np.linalg.svd(centred, full_matrices=False)
     shares = singular**2 / np.sum(singular**2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from rolecraft._run import Budget, Meter, Progress, RunStore, map_shards
 from rolecraft.conditioning import Direction
 from rolecraft.errors import UserError
 from rolecraft.models import LanguageModel, Sampling
-from rolecraft.roles import Inventory, QuestionBank, save_inventory
+from rolecraft.roles import Inventory, QuestionBank
 from rolecraft.screening._answers import Answerer, answer_shards, shared_model
 from rolecraft.screening._config import ScreenConfig
 from rolecraft.screening._directions import DirectionBook, extract_all
@@ -96,9 +97,10 @@ class ScreenRun:
                 " local model (local:smollm2, local:PATH)."
             )
         judges = judges or tuple(
-            build_judge(name, model, plan.inventory) for name in (config.judge, config.second_judge) if name
+            build_judge(name, model, plan.population) for name in (config.judge, config.second_judge) if name
         )
         facts = {
+            "population_hash": plan.population.hash,
             "inventory_hash": plan.inventory.hash,
             "questions_hash": plan.bank.hash,
             "model_name": model.name,
@@ -106,8 +108,8 @@ class ScreenRun:
             "judges": [f"{judge.name}@{judge.rubric_hash}" for judge in judges],
         }
         with RunStore.open(directory, KIND, config.resolved() | facts, resume=resume) as store:
-            save_inventory(plan.inventory, directory / INVENTORY_FILE)
-            write_atomic(directory / QUESTIONS_FILE, plan.bank.to_json())
+            write_atomic(directory / INVENTORY_FILE, _copy(plan.inventory, "roles"))
+            write_atomic(directory / QUESTIONS_FILE, _copy(plan.bank, "questions"))
             yield cls(plan, store, model, judges, workers if spec else "1", Meter(budget), quiet)
 
     def run(self) -> RolesLock:
@@ -161,7 +163,7 @@ class ScreenRun:
             name = (self.plan.config.judge, self.plan.config.second_judge)[position]
             here = self.workers == "1"
             task = Scorer(
-                judge if here else None, name, self.plan.config.model, None if here else self.plan.inventory
+                judge if here else None, name, self.plan.config.model, None if here else self.plan.population
             )
             done = len(cells) - sum(len(shard.keys) for shard in todo)
             label = f"scores ({judge.name})"
@@ -225,3 +227,9 @@ class ScreenRun:
                 prompt_tokens=sum(row["prompt_tokens"] for row in rows.values()),
                 new_tokens=sum(row["tokens"] for row in rows.values()),
             )
+
+
+def _copy(source: Inventory | QuestionBank, key: str) -> str:
+    """Return the JSON file of what is screened, which a run keeps beside its rows."""
+    entries = [entry.model_dump(mode="json", exclude_defaults=True) for entry in source]
+    return json.dumps({"name": source.name, "version": source.version, key: entries}, ensure_ascii=False, indent=1)

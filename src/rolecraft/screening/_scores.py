@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rolecraft.measures import JudgeItem, text_health
@@ -42,21 +41,23 @@ class Scorer:
 
     def __call__(self, shard: ScoreShard) -> dict[str, dict[str, Any]]:
         """Return one row per key: `scores`, `features` and `note`."""
-        judge = self.judge or _shared_judge(self.name, self.model, self._roles())
+        judge = self.judge or self._shared()
         return {
             key: {"scores": dict(score.values), "features": dict(score.features), "note": score.note}
             for key, score in zip(shard.keys, judge.score(shard.items), strict=True)
         }
 
-    def _roles(self) -> Inventory:
+    def _shared(self) -> Judge:
+        """Build the judge once per process."""
         if self.inventory is None:
             raise ValueError("a scorer without a judge needs the inventory to build one")
-        return self.inventory
+        key = (self.name, self.model, self.inventory.hash)
+        if key not in _judges:
+            _judges[key] = build_judge(self.name, shared_model(self.model), self.inventory)
+        return _judges[key]
 
 
-@cache
-def _shared_judge(name: str, model: str, inventory: Inventory) -> Judge:
-    return build_judge(name, shared_model(model), inventory)
+_judges: dict[tuple[str, str, str], Judge] = {}
 
 
 def build_judge(name: str, model: LanguageModel, inventory: Inventory) -> Judge:
@@ -71,11 +72,14 @@ def build_judge(name: str, model: LanguageModel, inventory: Inventory) -> Judge:
         UserError: If the model string is unknown.
         JudgeError: If an LLM judge fails its calibration.
     """
-    from rolecraft.measures import LLMJudge, OfflineJudge
     from rolecraft.models import Embedder, load_model
 
     if name == "offline":
+        from rolecraft.measures._offline import OfflineJudge
+
         return OfflineJudge(model, Embedder.load(), inventory)
+    from rolecraft.measures import LLMJudge
+
     return LLMJudge(load_model(name)).calibrated()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -80,18 +80,8 @@ class Screen:
 
     def table(self, before_round: int | None = None) -> pd.DataFrame:
         """Return one row per outcome, the table that `decide` takes; or only those of the rounds before one."""
-        import pandas as pd
-
         questions = {question for cut in self._rounds[:before_round] for question in cut}
-        return pd.DataFrame(
-            [
-                asdict(cell)
-                | {name: outcome.scores.get(name) for name in DIMENSIONS}
-                | {name: value for name, value in vars(outcome).items() if name != "scores"}
-                for cell, outcome in self.outcomes.items()
-                if cell.question in questions
-            ]
-        ).astype(dict.fromkeys(DIMENSIONS, float))
+        return outcome_table({cell: o for cell, o in self.outcomes.items() if cell.question in questions})
 
     def verdicts(self) -> pd.DataFrame:
         """Return one row per role: see `decide`."""
@@ -121,3 +111,16 @@ class Screen:
             for cell in cells
             if (strengths := still_open[cell.role]) is not None and (cell.strength == 0 or cell.strength in strengths)
         ]
+
+
+def outcome_table(outcomes: Mapping[Cell, Outcome]) -> pd.DataFrame:
+    """Return one row per outcome: the cell, the six dimensions (NaN where missing), health, answer and note."""
+    import pandas as pd
+
+    rows = [
+        asdict(cell)
+        | {name: outcome.scores.get(name) for name in DIMENSIONS}
+        | {name: value for name, value in vars(outcome).items() if name != "scores"}
+        for cell, outcome in outcomes.items()
+    ]
+    return pd.DataFrame(rows).astype(dict.fromkeys(DIMENSIONS, float)) if rows else pd.DataFrame()

@@ -88,7 +88,7 @@ class ScriptedModel:
             UserError: If the chats are steered, or there are not as many seeds as chats.
             ServerError: At the reply `fail_at`.
         """
-        if steering is not None:
+        if steering is not None and any(steering.rows):
             raise UserError(f"{self.name} has no residual stream to steer; use a local model.")
         seeds = [0] * len(chats) if seeds is None else seeds
         if len(seeds) != len(chats):

@@ -26,7 +26,7 @@ def tiny_tokenizer() -> Any:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=core,
         bos_token="<|im_start|>",
         eos_token="<|im_end|>",
@@ -62,4 +62,4 @@ def tiny_model(n_sites: int = 3, hidden: int = 32, seed: int = 0, dtype: torch.d
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
-    return LocalModel(model.to(dtype), tokenizer, name=f"local:tiny-{n_sites}x{hidden}-{seed}")
+    return LocalModel(model.to(dtype=dtype), tokenizer, name=f"local:tiny-{n_sites}x{hidden}-{seed}")

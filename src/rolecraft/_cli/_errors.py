@@ -1,0 +1,55 @@
+"""How the command line fails: one message on stderr, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from rolecraft.errors import RolecraftError
+
+INTERRUPTED = 130
+USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""Base of typer's errors about the command line itself; typer does not export it."""
+
+
+def guarded(command: Callable[[], Any]) -> int:
+    """Call a typer application that does not handle its own exits, and return the exit code."""
+    try:
+        code = command()
+    except typer.Exit as leave:
+        return int(leave.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        _say(f"interrupted{_resume_hint()}")
+        return INTERRUPTED
+    except RolecraftError as error:
+        _say(f"error: {error}")
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; python would complain again when it flushes at exit.
+        sys.stdout = None
+        return 0
+    except USAGE_ERROR as error:
+        error.show()
+        return int(error.exit_code)
+    return code if isinstance(code, int) else 0
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _resume_hint() -> str:
+    store = sys.modules.get("rolecraft._run._store")
+    directory = store.last_opened if store else None
+    if directory is None:
+        return ""
+    arguments = [*sys.argv[1:]]
+    if not any(argument.split("=")[0] == "--out" for argument in arguments):
+        arguments += ["--out", str(directory)]
+    if "--resume" not in arguments:
+        arguments.append("--resume")
+    return f"; everything computed so far is stored. Resume with: rolecraft {shlex.join(arguments)}"

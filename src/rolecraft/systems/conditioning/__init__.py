@@ -1,0 +1,1 @@
+"""How a role reaches a policy: prompts, directions, soft prompts, merges, profiles and personas."""
