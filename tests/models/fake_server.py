@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 Answer = tuple[int, dict[str, str], Any]
@@ -17,22 +16,16 @@ Answer = tuple[int, dict[str, str], Any]
 
 
 def completion(text: str | None, finish: str = "stop", usage: bool = True, **message: Any) -> Answer:
-    body: dict[str, Any] = {
-        "choices": [
-            {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}
-        ],
-    }
+    said = {"role": "assistant", "content": text, **message}
+    body: dict[str, Any] = {"choices": [{"index": 0, "message": said, "finish_reason": finish}]}
     if usage:
         body["usage"] = {"prompt_tokens": 100, "completion_tokens": 10}
     return 200, {}, body
 
 
 def error(status: int, message: str, code: str = "", **headers: str) -> Answer:
-    return (
-        status,
-        {name.replace("_", "-"): v for name, v in headers.items()},
-        {"error": {"message": message, "code": code}},
-    )
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return status, named, {"error": {"message": message, "code": code}}
 
 
 class FakeServer:
@@ -112,9 +105,7 @@ class FakeServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

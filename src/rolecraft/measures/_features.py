@@ -27,7 +27,6 @@ MEASURED = (
     *(f"{aspect}_margin" for aspect in ASPECTS),
     "affect_closeness",
     "stance_closeness",
-    "reference_similarity",
 )
 """Features that a model or a reference is needed for; NaN where they cannot be had."""
 
@@ -90,16 +89,10 @@ class FeatureExtractor:
             "surprise": -max(empty, in_role),
         }
         if referenced:
-            features |= self._closeness(item, vector, vectors[item.reference])
+            affect = self._space.affect(np.stack([vector, vectors[item.reference]]))
+            features["affect_closeness"] = -float(np.linalg.norm(affect[0] - affect[1]))
+            features["stance_closeness"] = -float(np.abs(stance(item.answer) - stance(item.reference)).sum())
         return features
-
-    def _closeness(self, item: JudgeItem, answer: Floats, reference: Floats) -> dict[str, float]:
-        affect = self._space.affect(np.stack([answer, reference]))
-        return {
-            "affect_closeness": -float(np.linalg.norm(affect[0] - affect[1])),
-            "stance_closeness": -float(np.abs(stance(item.answer) - stance(item.reference)).sum()),
-            "reference_similarity": float(answer @ reference),
-        }
 
 
 def _overlap(item: JudgeItem, referenced: bool) -> float:

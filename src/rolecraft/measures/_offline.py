@@ -9,20 +9,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rolecraft.measures._calibration import agreement_report
-from rolecraft.measures._cases import RoleCase, load_cases, unsteered_items
+from rolecraft.measures._cases import FULLY, PARTLY, RoleCase, load_cases, unsteered_items
 from rolecraft.measures._features import FeatureExtractor
 from rolecraft.measures._fit import (
     CLOSENESS,
+    Labelled,
     OfflineFit,
     bundled_fit,
     cross_validate,
     fit_coefficients,
-    overall_score,
 )
 from rolecraft.measures._judge import DIMENSIONS, STYLE, JudgeItem, Score
 from rolecraft.measures._role_space import TextEncoder
+from rolecraft.measures._statistics import auc
 from rolecraft.measures._voice import lexicon
-from rolecraft.roles import Inventory, load_inventory
+from rolecraft.roles import Inventory, Role, load_inventory
 
 if TYPE_CHECKING:
     from rolecraft.models._base import LanguageModel
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 class OfflineJudge:
     """Scores answers by what can be computed from them; the same items give the same scores, in any order.
 
-    *overall* is a logistic curve, fitted to labelled cases, over the contrastive likelihood (mean log p per token under
-    the role's name and description, less that under an empty system text), the embedding margins to the role's profile
-    and to its demonstrated voice over other roles', the share of self reference and the absence of the assistant's
-    phrases.
+    *overall* is the product of three logistic curves fitted to labelled cases: the soundness of the text; manner,
+    whether someone speaks in a role at all (contrastive likelihood: mean log p per token under the role's name and
+    description, less that under an empty system text; share of self reference; absence of the assistant's phrases);
+    and identity, whether it is this role rather than another (contrastive likelihood; embedding margins to the role's
+    profile and demonstrated voice over other roles'), which lowers the score where it is in doubt.
+
     The other five dimensions say what share of unsteered answers would be less close to the prompted reference
-    (emotional register: affect; vocabulary choice: words of role and reference; social dynamic: stance towards the
+    (emotional register: affect; vocabulary choice: words of role and reference, demonstrated voice; social dynamic: stance towards the
     listener) or to what the role says of its goals (motivation) and values (worldview): 50 is as close as the embedded
     model's usual unsteered answer. All six are multiplied by the soundness of the text, so that broken text scores low
     whatever words it repeats.
@@ -57,7 +60,7 @@ class OfflineJudge:
             embedder: Sentence embeddings, unit norm.
             inventory: All roles the judged ones are told apart from (the whole inventory, not a selection).
             fit: Coefficients; default: the bundled ones if they were made with this model and embedder, or else a fit
-                to the bundled cases with these, made when first needed (192 likelihoods).
+                to the bundled cases with these, made when first needed (480 likelihoods).
         """
         self._model, self._embedder = model, embedder
         self._inventory = inventory
@@ -93,7 +96,7 @@ class OfflineJudge:
             Per item the fields of `TextHealth`, `contrast` (nats per token), `perplexity` (under the empty system
             text), `surprise` (the lower of the two mean negative log-likelihoods), `profile_margin`, `voice_margin`,
             `goals_margin`, `values_margin`, `self_share`, `no_leakage` (1 or 0), `lexical_overlap`, and against the
-            reference `affect_closeness`, `stance_closeness`, `reference_similarity` (NaN without a usable one).
+            reference `affect_closeness` and `stance_closeness` (NaN without a usable one).
             Likelihoods and margins of an empty answer are NaN.
         """
         return self._extract(items)
@@ -105,14 +108,18 @@ class OfflineJudge:
             return Score(dict.fromkeys(DIMENSIONS), "no finite likelihood")
         fit, values = self.fit, dict[str, float | None]()
         soundness = fit.soundness(features)
-        values["overall"] = overall_score(fit, features)
+        values["overall"] = fit.overall(features)
         for name in CLOSENESS:
             missing = any(math.isnan(features[feature]) for feature in CLOSENESS[name])
             values[name] = None if missing else 100 * soundness * fit.closeness(name, features)
         notes = ["degenerate text"] if features["degenerate"] else []
         if any(values[name] is None for name in STYLE):
             notes.append("degenerate reference" if item.reference else "no reference")
-        return Score(values, "; ".join(notes))
+        return Score(values, "; ".join(notes), _finite(features))
+
+
+def _finite(features: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in features.items() if math.isfinite(value)}
 
 
 def _matching_fit(model: LanguageModel, embedder: TextEncoder) -> OfflineFit | None:
@@ -132,21 +139,42 @@ def fit_offline_judge(
         cases: Labelled answers; default: the bundled 96.
     """
     cases = cases or load_cases()
-    inventory = load_inventory("core-v1")
-    extract = FeatureExtractor(model, embedder, inventory)
-    features = extract([case.item for case in cases])
-    unsteered = extract(unsteered_items(inventory))
-    labels = [case.label for case in cases]
-    fit = fit_coefficients(
-        features,
-        labels,
-        unsteered,
-        {
-            "model": model.name,
-            "revision": model.revision,
-            "embedder": embedder.name,
-            "embedder_revision": embedder.revision,
-        },
+    extract = FeatureExtractor(model, embedder, load_inventory("core-v1"))
+    others = _mistaken(cases)
+    data = Labelled(
+        features=extract([case.item for case in cases]),
+        labels=[case.label for case in cases],
+        roles=[case.item.role.id for case in cases],
+        mistaken=extract([item for _, item in others]),
+        mistaken_roles=[(speaker, item.role.id) for speaker, item in others],
+        unsteered=extract(unsteered_items()),
     )
-    scores = cross_validate(features, labels, [case.item.role.id for case in cases], unsteered)
-    return replace(fit, out_of_sample=agreement_report(scores, labels))
+    made_with = {
+        "model": model.name,
+        "revision": model.revision,
+        "embedder": embedder.name,
+        "embedder_revision": embedder.revision,
+    }
+    own, mistaken = cross_validate(data)
+    in_role = [score for score, label in zip(own, data.labels, strict=True) if label == FULLY]
+    taken = [score for score, (case, _) in zip(mistaken, _spoken(cases), strict=True) if case.label == FULLY]
+    specificity = {"specificity_auc": auc(in_role, taken), "mean_mistaken": sum(taken) / len(taken)}
+    return replace(fit_coefficients(data, made_with), out_of_sample=agreement_report(own, data.labels) | specificity)
+
+
+def _spoken(cases: Sequence[RoleCase]) -> list[tuple[RoleCase, Role]]:
+    """Pair each case that is in role, partly or fully, with two other roles of the cases."""
+    roles = list({case.item.role.id: case.item.role for case in cases}.values())
+    place = {role.id: number for number, role in enumerate(roles)}
+    steps = {max(1, len(roles) // 4), max(1, len(roles) // 2)}
+    return [
+        (case, roles[(place[case.item.role.id] + step) % len(roles)])
+        for case in cases
+        if case.label in (PARTLY, FULLY)
+        for step in sorted(steps)
+    ]
+
+
+def _mistaken(cases: Sequence[RoleCase]) -> list[tuple[str, JudgeItem]]:
+    """Return the answers of `_spoken`, each with the id of the role that spoke, judged as the other role's."""
+    return [(case.item.role.id, replace(case.item, role=other)) for case, other in _spoken(cases)]

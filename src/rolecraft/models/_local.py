@@ -280,8 +280,8 @@ class LocalModel:
             error = np.abs(after - expected).max()
             if not error <= 8 * torch.finfo(self.dtype).eps * size:
                 raise ModelError(
-                    f"steering does not reach site {intervention.site} of {self.name} as asked: the state differs by up to "
-                    f" {error:.3g} from what {intervention.operator!r} gives (states up to {size:.3g}, {self.dtype})."
+                    f"steering does not reach site {intervention.site} of {self.name} as asked: the state differs by "
+                    f"up to {error:.3g} from what {intervention.operator!r} gives (states up to {size:.3g}, {self.dtype})."
                 )
 
     def _pooled(

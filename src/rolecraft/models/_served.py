@@ -119,7 +119,7 @@ class ServedModel:
         self._cache = ReplyCache(cache)
         self._transport = _transport.Transport(
             os.environ.get("OPENAI_API_KEY"),
-            host=parsed.host,
+            url=parsed,
             concurrency=concurrency,
             timeout=timeout,
             retries=retries,

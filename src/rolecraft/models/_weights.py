@@ -176,7 +176,7 @@ def _quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         with redirect_stderr(io.StringIO()):  # one of its bars heeds no switch
             yield

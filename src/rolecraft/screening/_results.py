@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rolecraft.errors import UserError
-from rolecraft.measures import DIMENSIONS
+from rolecraft.measures import DIMENSIONS, bootstrap_rows
 from rolecraft.roles import load_inventory, load_questions
 from rolecraft.screening._grid import Cell
 from rolecraft.screening._screen import outcome_table
@@ -78,16 +78,16 @@ def curves(table: pd.DataFrame, rule: VerdictRule | None = None) -> pd.DataFrame
     import pandas as pd
 
     rule = rule or VerdictRule()
-    tail = (1 - rule.level) / 2
     rows = []
     for role, answers in table.groupby("role", sort=False):
         for (arm, strength), scores in Pairs(answers, rule).scores.items():
-            for name, column in zip(DIMENSIONS, scores.T, strict=True):
-                values = column[np.isfinite(column)]
-                if len(values):
-                    draws = np.random.default_rng(len(values)).integers(len(values), size=(rule.draws, len(values)))
-                    low, high = np.quantile(values[draws].mean(axis=1), [tail, 1 - tail])
-                    rows.append((role, arm, strength, name, values.mean(), low, high, len(values)))
+            bounds = zip(*bootstrap_rows(scores.T, rule.draws, level=rule.level), strict=True)
+            asked = np.isfinite(scores).sum(axis=0)
+            rows += [
+                (role, arm, strength, name, *figures, count)
+                for name, figures, count in zip(DIMENSIONS, bounds, asked, strict=True)
+                if count
+            ]
     return pd.DataFrame(rows, columns=["role", "arm", "strength", "dimension", "mean", "low", "high", "questions"])
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecraft.measures import DIMENSIONS
+from rolecraft.measures import DIMENSIONS, bootstrap_rows, pearson, slope
 from rolecraft.screening._grid import CONTROLS
 
 if TYPE_CHECKING:
@@ -111,16 +111,10 @@ class Pairs:
 
     def contrast(self, a: Key, b: Key) -> Contrast:
         """Bootstrap the mean of a - b over the questions that both answered."""
-        difference = self.scores[a] - self.scores[b]
-        mean, low, high = (np.full(len(DIMENSIONS), np.nan) for _ in range(3))
-        tail = (1 - self.rule.level) / 2
-        for column, values in enumerate(difference.T):
-            kept = values[np.isfinite(values)]
-            if len(kept) >= self.rule.min_questions:
-                means = kept[_resamples(len(kept), self.rule.draws)].mean(axis=1)
-                mean[column] = kept.mean()
-                low[column], high[column] = np.quantile(means, [tail, 1 - tail])
-        return Contrast(mean, low, high)
+        difference = (self.scores[a] - self.scores[b]).T
+        mean, low, high = bootstrap_rows(difference, self.rule.draws, level=self.rule.level)
+        few = np.isfinite(difference).sum(axis=1) < self.rule.min_questions
+        return Contrast(*(np.where(few, np.nan, values) for values in (mean, low, high)))
 
     def fully_asked(self) -> list[float]:
         """Return the strengths that were asked as many questions as any other: the others were stopped early."""
@@ -160,10 +154,6 @@ def _mean(values: Floats) -> float:
     return float(np.mean(kept)) if len(kept := values[np.isfinite(values)]) else float("nan")
 
 
-def _resamples(n: int, draws: int) -> NDArray[np.int64]:
-    return np.random.default_rng(n).integers(n, size=(draws, n))
-
-
 def _decide_role(role: str, pairs: Pairs) -> dict[str, Any]:
     candidates = [s for s in pairs.fully_asked() if ("role", s) in pairs.overall] if pairs.strengths else []
     failures = {s: pairs.failures(("role", s)) for s in candidates}
@@ -200,28 +190,18 @@ def _curve(pairs: Pairs) -> dict[str, Any]:
     several = len(strengths) > 1
     x = np.array(strengths, float)
     means = np.array([[_mean(column) for column in pairs.scores["role", s].T] for s in strengths])
-    r = [_pearson(x, column) for column in means.T] if several else [float("nan")] * len(DIMENSIONS)
+    r = [pearson(x, column).r for column in means.T] if several else [float("nan")] * len(DIMENSIONS)
     peak = int(np.argmax(means[:, 0])) if strengths else None
     return {
         "shape": _shape(strengths, peak, pairs) if several and peak is not None else "",
         "at_edge": several and peak == len(strengths) - 1,
         "anti_controllable": several and all(value < 0 for value in r),
         "r": r[0],
-        "slope": float(np.polyfit(x, means[:, 0], 1)[0]) if several else np.nan,
+        "slope": slope(x, means[:, 0]) if several else np.nan,
         "monotone": several and bool((np.diff(means[:, 0]) > 0).all()),
         "peak": strengths[peak] if peak is not None else np.nan,
         **{f"r_{name}": value for name, value in zip(DIMENSIONS[1:], r[1:], strict=True)},
     }
-
-
-def _pearson(x: Floats, y: Floats) -> float:
-    """Pearson's r; 0 for a constant curve, which is flat and not anti-controllable; NaN for fewer than two points."""
-    kept = np.isfinite(y)
-    if kept.sum() < 2:
-        return float("nan")
-    if np.ptp(y[kept]) < 1e-9:
-        return 0.0
-    return float(np.corrcoef(x[kept], y[kept])[0, 1])
 
 
 def _shape(strengths: list[float], peak: int, pairs: Pairs) -> Shape:

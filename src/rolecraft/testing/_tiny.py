@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rolecraft.models._local import LocalModel
 
-_TEMPLATE = (
+CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -31,7 +31,7 @@ def tiny_tokenizer() -> Any:
         bos_token="<|im_start|>",
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
-        chat_template=_TEMPLATE,
+        chat_template=CHAT_TEMPLATE,
     )
 
 
@@ -61,5 +61,5 @@ def tiny_model(n_sites: int = 3, hidden: int = 32, seed: int = 0, dtype: torch.d
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
-    return LocalModel(model.to(dtype=dtype), tokenizer, name=f"local:tiny-{n_sites}x{hidden}-{seed}")
+        model: Any = LlamaForCausalLM(config)
+    return LocalModel(model.to(dtype), tokenizer, name=f"local:tiny-{n_sites}x{hidden}-{seed}")
