@@ -125,9 +125,11 @@ def test_keep_follows_the_rows_that_stay() -> None:
 
 def test_hooks_go_when_the_context_ends_and_when_it_fails() -> None:
     blocks = nn.ModuleList([nn.Identity(), nn.Identity()])
-    with pytest.raises(ZeroDivisionError), hooked(blocks, {0: lambda *a: None, 1: lambda *a: None}):
+    with hooked(blocks, {0: lambda *a: None, 1: lambda *a: None}):
         assert all(block._forward_hooks for block in blocks)
-        raise ZeroDivisionError
+    assert not any(block._forward_hooks for block in blocks)
+    with pytest.raises(IndexError), hooked(blocks, {0: lambda *a: None, 2: lambda *a: None}):
+        pass
     assert not any(block._forward_hooks for block in blocks)
 
 
@@ -189,32 +191,13 @@ def test_self_test_passes_where_hooks_work(intervention: Intervention, dtype: to
     tiny_model(dtype=dtype).self_test(intervention)
 
 
-def test_self_test_fails_where_a_later_hook_undoes_the_change(model: LocalModel) -> None:
-    fixed = torch.zeros(32)
-    handle = model.model.model.layers[1].register_forward_hook(lambda m, i, o: o * 0 + fixed, prepend=False)
-    try:
-        model.self_test(Intervention(vector(1), 1.0, 2))
-        with pytest.raises(ModelError, match="does not reach site 1"):
-            # Registered before ours, so ours would win; move it behind.
-            original = hooked
-
-            from contextlib import contextmanager
-
-            import rolecraft.models._hooks as hooks_module
-
-            @contextmanager
-            def losing(blocks, hooks):
-                with original(blocks, hooks):
-                    for block in blocks:
-                        if handle.id in block._forward_hooks:
-                            block._forward_hooks.move_to_end(handle.id)
-                    yield
-
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(hooks_module, "hooked", losing)
-                model.self_test(Intervention(vector(1), 1.0, 1))
-    finally:
-        handle.remove()
+@pytest.mark.parametrize("wrong", [0.0, 0.5, 2.0])
+def test_self_test_fails_where_the_change_is_another(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, wrong: float
+) -> None:
+    monkeypatch.setattr("rolecraft.models._hooks._changed", lambda state, step: state + wrong * step.shift[:, None])
+    with pytest.raises(ModelError, match="does not reach site 1"):
+        model.self_test(Intervention(vector(1), 1.0, 1))
 
 
 def test_a_model_that_bypasses_its_blocks_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -134,14 +135,22 @@ def _connect_ray(ray: Any, address: str | None) -> None:
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     try:
         if where:
+            _knock(where)
             ray.init(address=where, **options)
         else:
             ray.init(address="local", include_dashboard=False, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise RolecraftError(
             f"workers: no Ray cluster answers at {where or 'this machine'} ({error}); "
             "start one with `ray start --head`, or give a number of processes."
         ) from error
+
+
+def _knock(address: str) -> None:
+    """Try the port of an address: Ray itself waits for minutes before it says that nobody is there."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _call(task: Callable[[Shard], Result], shard: Shard) -> Result:

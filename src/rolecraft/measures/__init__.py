@@ -5,7 +5,9 @@ from rolecraft.measures._cases import RoleCase, load_cases
 from rolecraft.measures._fit import OfflineFit
 from rolecraft.measures._health import TextHealth, text_health
 from rolecraft.measures._judge import DIMENSIONS, STYLE, Judge, JudgeItem, Score
+from rolecraft.measures._llm import Comparison, LLMJudge
 from rolecraft.measures._offline import OfflineJudge, fit_offline_judge
+from rolecraft.measures._rubric import Rubric, load_rubric, parse_json_reply
 from rolecraft.measures._statistics import (
     Correlation,
     Interval,
@@ -25,13 +27,16 @@ __all__ = [
     "STYLE",
     "Agreement",
     "Calibration",
+    "Comparison",
     "Correlation",
     "Interval",
     "Judge",
     "JudgeItem",
+    "LLMJudge",
     "OfflineFit",
     "OfflineJudge",
     "RoleCase",
+    "Rubric",
     "Score",
     "TextHealth",
     "agreement",
@@ -42,7 +47,9 @@ __all__ = [
     "cohen_kappa",
     "fit_offline_judge",
     "load_cases",
+    "load_rubric",
     "paired_bootstrap",
+    "parse_json_reply",
     "pearson",
     "slope",
     "spearman",

@@ -80,10 +80,7 @@ def agreement_report(scores: Sequence[float | None], labels: Sequence[int]) -> d
     """Return the numbers of a `Calibration` for given scores, flat, with `mean_<label>` for the means."""
     compared = _compare(scores, labels)
     means = compared.pop("means")
-    return {
-        name: float(f"{value:.6g}")
-        for name, value in (compared | {f"mean_{label}": value for label, value in means.items()}).items()
-    }
+    return compared | {f"mean_{label}": value for label, value in means.items()}
 
 
 def _compare(scores: Sequence[float | None], labels: Sequence[int]) -> dict[str, Any]:

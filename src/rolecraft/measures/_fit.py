@@ -95,7 +95,7 @@ class OfflineFit:
         return 0.0 if features["degenerate"] else 1 - self.broken(self.shaped(features))
 
     def overall(self, features: Features) -> float:
-        """Return the overall dimension, 0..100: soundness x manner x identity, the last counting where it is in doubt."""
+        """Return the overall dimension, 0..100: soundness x manner x identity (where the last is in doubt)."""
         shaped = self.shaped(features)
         return 100 * self.soundness(features) * self.manner(shaped) * min(1.0, 2 * self.identity(shaped))
 

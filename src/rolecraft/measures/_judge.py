@@ -42,7 +42,7 @@ class Score:
     note: str = ""
     """Why a value is missing or forced."""
     features: dict[str, float] = field(default_factory=dict)
-    """Raw measurements behind the values, such as `perplexity`; empty where the judge has none."""
+    """Raw measurements behind the values, such as `perplexity`; finite ones only, empty where the judge has none."""
 
 
 @runtime_checkable

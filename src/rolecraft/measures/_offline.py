@@ -39,10 +39,10 @@ class OfflineJudge:
     profile and demonstrated voice over other roles'), which lowers the score where it is in doubt.
 
     The other five dimensions say what share of unsteered answers would be less close to the prompted reference
-    (emotional register: affect; vocabulary choice: words of role and reference, demonstrated voice; social dynamic: stance towards the
-    listener) or to what the role says of its goals (motivation) and values (worldview): 50 is as close as the embedded
-    model's usual unsteered answer. All six are multiplied by the soundness of the text, so that broken text scores low
-    whatever words it repeats.
+    (emotional register: affect; vocabulary choice: words of role and reference, demonstrated voice; social dynamic:
+    stance towards the listener), or to what the role says of its goals (motivation) and values (worldview): 50 is as
+    close as the embedded model's usual unsteered answer. All six are multiplied by the soundness of the text, so that
+    broken text scores low whatever words it repeats.
 
     Style needs a reference: without one, or with a degenerate one, those dimensions are missing. An empty answer
     scores 0.
@@ -103,17 +103,16 @@ class OfflineJudge:
 
     def _score(self, item: JudgeItem, features: dict[str, Any]) -> Score:
         if not item.answer.strip():
-            return Score(dict.fromkeys(DIMENSIONS, 0.0), "empty answer")
+            return Score(dict.fromkeys(DIMENSIONS, 0.0), "empty answer", _finite(features))
         if not math.isfinite(features["contrast"]):
-            return Score(dict.fromkeys(DIMENSIONS), "no finite likelihood")
+            return Score(dict.fromkeys(DIMENSIONS), "no finite likelihood", _finite(features))
         fit, values = self.fit, dict[str, float | None]()
-        soundness = fit.soundness(features)
+        soundness, referenced = fit.soundness(features), math.isfinite(features["affect_closeness"])
         values["overall"] = fit.overall(features)
         for name in CLOSENESS:
-            missing = any(math.isnan(features[feature]) for feature in CLOSENESS[name])
-            values[name] = None if missing else 100 * soundness * fit.closeness(name, features)
+            values[name] = None if name in STYLE and not referenced else 100 * soundness * fit.closeness(name, features)
         notes = ["degenerate text"] if features["degenerate"] else []
-        if any(values[name] is None for name in STYLE):
+        if not referenced:
             notes.append("degenerate reference" if item.reference else "no reference")
         return Score(values, "; ".join(notes), _finite(features))
 
@@ -159,7 +158,10 @@ def fit_offline_judge(
     in_role = [score for score, label in zip(own, data.labels, strict=True) if label == FULLY]
     taken = [score for score, (case, _) in zip(mistaken, _spoken(cases), strict=True) if case.label == FULLY]
     specificity = {"specificity_auc": auc(in_role, taken), "mean_mistaken": sum(taken) / len(taken)}
-    return replace(fit_coefficients(data, made_with), out_of_sample=agreement_report(own, data.labels) | specificity)
+    held_out = {
+        name: float(f"{value:.6g}") for name, value in (agreement_report(own, data.labels) | specificity).items()
+    }
+    return replace(fit_coefficients(data, made_with), out_of_sample=held_out)
 
 
 def _spoken(cases: Sequence[RoleCase]) -> list[tuple[RoleCase, Role]]:

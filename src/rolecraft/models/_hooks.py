@@ -110,6 +110,8 @@ def _compile(steering: Steering, site: int, dtype: torch.dtype, device: torch.de
             vectors = np.stack([i.vector for _, i in members]).astype(np.float32)
             strengths = np.array([[i.strength] for _, i in members], dtype=np.float32)
             knobs = [[i.threshold if operator == "cap" else i.strength] for _, i in members]
+            with np.errstate(over="ignore"):  # the row's logits then are not finite, and it is told so
+                shifts = strengths * vectors
             unit = vectors / np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
             steps.append(
                 _Step(
@@ -118,7 +120,7 @@ def _compile(steering: Steering, site: int, dtype: torch.dtype, device: torch.de
                     torch.tensor([row for row, _ in members], device=device),
                     torch.from_numpy(unit.astype(np.float32)).to(device),
                     torch.tensor(knobs, dtype=torch.float32, device=device),
-                    torch.from_numpy(strengths * vectors).to(device=device, dtype=dtype),
+                    torch.from_numpy(shifts).to(device=device, dtype=dtype),
                 )
             )
     return steps

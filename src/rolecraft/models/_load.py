@@ -6,9 +6,11 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rolecraft.errors import UserError, did_you_mean
+from rolecraft.errors import MissingDependencyError, UserError, did_you_mean
 from rolecraft.models._base import LanguageModel
 
+_EXTRA = ("torch", "transformers", "gguf")
+"""What the extra `lm` installs for local models."""
 HOSTED = "https://api.openai.com/v1"
 """Where `openai/NAME` goes if the environment variable OPENAI_BASE_URL does not say otherwise."""
 
@@ -43,9 +45,15 @@ def load_model(spec: str, **options: Any) -> LanguageModel:
 
 
 def _local(rest: str, options: dict[str, Any]) -> LanguageModel:
-    from rolecraft.models._local import LocalModel
+    try:
+        from rolecraft.models._local import LocalModel
 
-    return LocalModel.load(rest, **options)
+        return LocalModel.load(rest, **options)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRA:
+            raise
+        raise MissingDependencyError(f"local models need {package}: pip install 'rolecraft[lm]'.") from None
 
 
 def _openai(rest: str, options: dict[str, Any]) -> LanguageModel:

@@ -281,7 +281,7 @@ class LocalModel:
             if not error <= 8 * torch.finfo(self.dtype).eps * size:
                 raise ModelError(
                     f"steering does not reach site {intervention.site} of {self.name} as asked: the state differs by "
-                    f"up to {error:.3g} from what {intervention.operator!r} gives (states up to {size:.3g}, {self.dtype})."
+                    f"up to {error:.3g} from what {intervention.operator!r} gives (states: {size:.3g}, {self.dtype})."
                 )
 
     def _pooled(

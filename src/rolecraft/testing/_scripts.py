@@ -12,8 +12,8 @@ from rolecraft.models._base import Chat
 _ARTICLE = r"(?:an?|the)\s+"
 _NAME = r"[\w'’-]+(?:\s+[\w'’-]+){0,3}"
 _ASSIGNS = (
-    r"\b(?:you are|you're|act as|pretend to be|play|imagine(?: being)?|be|become|role of|part of|voice of)\s+"
-    rf"{_ARTICLE}({_NAME})",
+    rf"\b(?:role|part|voice) of\s+{_ARTICLE}({_NAME})",
+    rf"\b(?:you are|you're|act as|pretend to be|play|imagine(?: being)?|be|become)\s+{_ARTICLE}({_NAME})",
     r"\b(?:[Yy]ou are|[Aa]ct as|[Pp]lay)\s+((?:[A-Z][\w'’-]*\s?){1,4})",
 )
 """How a prompt assigns a role; only these count in a user message."""
@@ -27,6 +27,8 @@ _END = re.compile(
 )
 _ASSISTANT = re.compile(r"\b(assistant|chatbot|language model|ai)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{4,}")
+_QUOTED = re.compile(r"<(\w+)((?:-\w+)?)>\n?(.*?)\n?</\1\2>", re.DOTALL)
+_ASKED = re.compile(r'"(\w+)":(?:\s*<([^<>]*)>)?')
 _STOP = frozenset(
     _WORD.findall(
         """
@@ -85,9 +87,10 @@ def role_player(chat: Chat, seed: int) -> str:
         return f"As an AI assistant, I can offer some general information about {topic}. How can I help you further?"
     name, text = role
     draw = random.Random(f"{seed} {text} {_asked(chat)}")
-    told = [s for s in re.split(r"(?<=[.!?;])\s+", text) if re.match(r"(You|Your)\b(?! are an? )", s)]
-    sentences = [_first_person(s) for s in draw.sample(told, min(2, len(told)))]
-    words = content_words(text)
+    parts = [part for part in re.split(r"(?<=[.!?;])\s+", text) if not _ASSISTANT.search(part)]
+    told = [part for part in parts if re.match(r"(You|Your)\b(?! are an? )", part)]
+    sentences = [_first_person(part) for part in draw.sample(told, min(2, len(told)))]
+    words = content_words(" ".join(parts))
     picked = draw.sample(words, min(3, len(words)))
     opening = f"You ask {_with_article(name)} about {topic}?" if name else f"You ask me about {topic}?"
     return " ".join([opening, *sentences, f"I think of {', '.join(picked)}."])
@@ -125,19 +128,22 @@ def nonsense(chat: Chat, seed: int) -> str:
 def judge(chat: Chat, seed: int) -> str:
     """Reply with the JSON a rubric asks for, each score growing with the words the answer shares with the role.
 
-    The prompt must quote the judged text between `<answer...>` and `</answer...>`; every other text of the chat, but
-    for the question between `<question...>` tags, counts as the role's (a rubric says what the role is). Asked-for keys
-    are the quoted names before a colon, such as `"overall":`; without any, `score`. The top of the scale is the last
-    number of the first `0-3`, `0 to 100` or `0..100` in the chat, else 100; five shared words reach it. A text that
+    The prompt must quote its texts between tags as `rolecraft.measures` rubrics do (`<role-KEY>`, `<answer-KEY>`, or
+    `<first-KEY>` and `<second-KEY>`; the key is optional). Asked-for keys are the quoted names before a colon; the
+    numbers in the angle brackets behind one (`"overall": <0 to 100>`) give its scale, else 0 to 100. `first` and
+    `second` score those answers, every other key the answer. Five shared words reach the top of the scale; a text that
     repeats its words earns the share of them that is distinct.
     """
     prompt = "\n".join(message["content"] for message in chat)
-    answers = [found[2] for found in re.finditer(r"<(answer[^<>]*)>(.*?)</\1>", prompt, re.DOTALL)]
-    rest = re.sub(r"<((?:answer|question)[^<>]*)>.*?</\1>", " ", prompt, flags=re.DOTALL)
-    keys = list(dict.fromkeys(re.findall(r'"(\w+)"\s*:', rest))) or ["score"]
-    scale = re.search(r"\b0\s*(?:-|–|to|\.\.)\s*(\d+)", rest)
-    score = _overlap(answers[-1] if answers else "", rest) * int(scale[1] if scale else 100)
-    return json.dumps(dict.fromkeys(keys, round(score)))
+    texts = {found[1]: found[3] for found in _QUOTED.finditer(prompt)}
+    asked = _ASKED.findall(_QUOTED.sub(" ", prompt)) or [("score", "")]
+    scores = {}
+    for key, scale in asked:
+        answer = texts.get(key if key in ("first", "second") else "answer", "")
+        limits = [int(number) for number in re.findall(r"\d+", scale)] or [0, 100]
+        share = _overlap(answer, texts.get("role", ""))
+        scores[key] = round(limits[0] + share * (limits[-1] - limits[0]))
+    return json.dumps(scores)
 
 
 def _overlap(answer: str, role: str) -> float:

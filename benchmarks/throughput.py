@@ -1,0 +1,356 @@
+"""Throughput of the local engine side by side with its peers: `python benchmarks/throughput.py [--quick]`.
+
+All sides run in one process, on the same weights and dtype, taking turns; ratios are medians over rounds. The grid is
+32 roles x 4 strengths x 8 questions with 32 new tokens per cell and no early stop. The peers steer one (role, strength)
+at a time, with the 8 questions as their batch; they are timed on a random subset of the (role, strength) pairs, drawn
+anew each round, and compared in cells per second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rolecraft.conditioning import Intervention, Steering
+from rolecraft.models import LocalModel, Sampling, chat
+from rolecraft.models._cache import RowCache
+
+SITE, TOKENS, NORM = 15, 32, 20.0
+STRENGTHS = (1.0, 1.5, 2.0, 2.5)
+QUESTIONS = (
+    "What does a good day look like for you?",
+    "How do you decide whom to trust?",
+    "What would you do with a free afternoon?",
+    "Tell me about a mistake you made.",
+    "What is worth arguing about?",
+    "How should people deal with bad news?",
+    "What do you think of cities?",
+    "Is it better to plan or to improvise?",
+)
+GREEDY = Sampling(TOKENS, 0.0)
+Entry = dict[str, Any]
+Row = tuple[int, float, int]
+"""Role, strength, question."""
+
+
+class Ours:
+    """The engine: any rows together."""
+
+    def __init__(self, model: LocalModel, vectors: np.ndarray, positions: Any) -> None:
+        self.model, self.vectors, self.positions = model, vectors, positions
+
+    def __call__(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
+        interventions = {
+            (role, c): Intervention(self.vectors[role], c, SITE, positions=self.positions)
+            for role, c in {(role, c) for role, c, _ in rows}
+        }
+        steering = Steering(tuple((interventions[role, c],) for role, c, _ in rows))
+        return [r.token_ids for r in self.model.generate([chat(QUESTIONS[q]) for *_, q in rows], GREEDY, steering)]
+
+
+class OneAtATime:
+    """What both peers share: HF `generate` over the questions of one (role, strength)."""
+
+    def __init__(self, model: LocalModel, vectors: np.ndarray) -> None:
+        self.hf, self.tokenizer, self.vectors = model.model, model.tokenizer, vectors
+        self.tokenizer.padding_side = "left"
+
+    def __call__(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
+        result: dict[Row, tuple[int, ...]] = {}
+        for role, c in dict.fromkeys((role, c) for role, c, _ in rows):
+            cells = [row for row in rows if row[:2] == (role, c)]
+            texts = [
+                self.tokenizer.apply_chat_template(chat(QUESTIONS[q]), add_generation_prompt=True, tokenize=False)
+                for *_, q in cells
+            ]
+            inputs = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
+            with torch.inference_mode():
+                ids = self.steer(role, c, inputs)
+            for cell, new in zip(cells, ids[:, inputs["input_ids"].shape[1] :].tolist(), strict=True):
+                result[cell] = tuple(new)
+        return [result[row] for row in rows]
+
+    def steer(self, role: int, c: float, inputs: Any) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class PlainHook(OneAtATime):
+    """A forward hook that adds at the last position, and HF `generate`."""
+
+    def steer(self, role: int, c: float, inputs: Any) -> torch.Tensor:
+        delta = torch.from_numpy(c * self.vectors[role]).to(self.hf.dtype)
+
+        def hook(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
+            output[:, -1] += delta
+            return output
+
+        handle = self.hf.model.layers[SITE].register_forward_hook(hook)
+        try:
+            return self.hf.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+        finally:
+            handle.remove()
+
+
+class Repeng(OneAtATime):
+    """repeng's ControlModel, which adds at every position, and HF `generate`."""
+
+    def __init__(self, model: LocalModel, vectors: np.ndarray) -> None:
+        np.float_ = np.float64  # type: ignore[attr-defined]  # repeng 0.4 was written for NumPy 1
+        from repeng import ControlModel, ControlVector
+
+        super().__init__(model, vectors)
+        self.controls = [ControlVector(model_type="llama", directions={SITE: vector}) for vector in vectors]
+        self.controlled = ControlModel(self.hf, [SITE])
+
+    def steer(self, role: int, c: float, inputs: Any) -> torch.Tensor:
+        self.controlled.set_control(self.controls[role], c)
+        return self.controlled.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+
+
+def load(dtype: torch.dtype, ours: bool) -> LocalModel:
+    """Load SmolLM2 without stop tokens; a peer's copy keeps PyTorch's own attention, as transformers loads it."""
+    model = LocalModel.load()
+    model = LocalModel(model.model.to(dtype), model.tokenizer, name=model.name, revision=model.revision)
+    model._stops = frozenset()
+    model.model.generation_config.eos_token_id = None
+    if not ours:
+        model.model.set_attn_implementation("sdpa")
+    return model
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def entry(name: str, unit: str, ours: Sequence[float], peer: Sequence[float], conditions: str) -> Entry:
+    """Sum rounds up; `spread` is the smallest and largest ratio over rounds."""
+    ratios = [a / b for a, b in zip(ours, peer, strict=True)]
+    return {
+        "name": name,
+        "ours": round(statistics.median(ours), 3),
+        "peer": round(statistics.median(peer), 3),
+        "unit": unit,
+        "ratio": round(statistics.median(ratios), 3),
+        "spread": [round(min(ratios), 3), round(max(ratios), 3)],
+        "conditions": conditions,
+    }
+
+
+def agreement(a: Sequence[tuple[int, ...]], b: Sequence[tuple[int, ...]]) -> float:
+    return float(np.mean([x == y for x, y in zip(a, b, strict=True)]))
+
+
+def exact_in_float32(vectors: np.ndarray) -> dict[str, float]:
+    """Return the share of cells in which ours and each peer decode the same tokens greedily in float32."""
+    rng = random.Random(0)
+    rows = [(role, rng.choice(STRENGTHS), q) for role in rng.sample(range(len(vectors)), 2) for q in range(8)]
+    ours, peer = load(torch.float32, True), load(torch.float32, False)
+    hook = agreement(Ours(ours, vectors, "last")(rows), PlainHook(peer, vectors)(rows))
+    return {"hook": hook, "repeng": agreement(Ours(ours, vectors, "all")(rows), Repeng(peer, vectors)(rows))}
+
+
+def sweep(roles: int, pairs: int, rounds: int) -> list[Entry]:
+    vectors = np.random.default_rng(0).standard_normal((roles, 576)).astype(np.float32)
+    vectors *= NORM / np.linalg.norm(vectors, axis=1, keepdims=True)
+    grid = [(role, c, q) for role in range(roles) for c in STRENGTHS for q in range(len(QUESTIONS))]
+    same = exact_in_float32(vectors)
+    ours = load(torch.bfloat16, True)
+    sides: dict[str, Callable[[Sequence[Row]], list[tuple[int, ...]]]] = {
+        "last": Ours(ours, vectors, "last"),
+        "all": Ours(ours, vectors, "all"),
+        "hook": PlainHook(load(torch.bfloat16, False), vectors),
+        "repeng": Repeng(load(torch.bfloat16, False), vectors),
+    }
+    speed: dict[str, list[float]] = {name: [] for name in sides}
+    shares: dict[str, list[float]] = {"hook": [], "repeng": []}
+    for side in sides.values():
+        side(grid[:8])
+    for number in range(rounds):
+        rng = random.Random(number)
+        chosen = rng.sample(sorted({row[:2] for row in grid}), pairs)
+        subset = [row for row in grid if row[:2] in chosen]
+        tokens = {}
+        for name, side in rng.sample(sorted(sides.items()), len(sides)):
+            rows = grid if name in ("last", "all") else subset
+            seconds, replies = timed(lambda side=side, rows=rows: side(rows))  # type: ignore[misc]
+            speed[name].append(len(rows) / seconds)
+            tokens[name] = dict(zip(rows, replies, strict=True))
+        for peer, own in (("hook", "last"), ("repeng", "all")):
+            shares[peer].append(agreement([tokens[own][row] for row in subset], list(tokens[peer].values())))
+    where = (
+        f"SmolLM2-135M bf16, {torch.get_num_threads()} threads, {roles} roles x 4 strengths x 8 questions, {TOKENS} new "
+        f"tokens, greedy, {rounds} rounds; peer on {pairs} random (role, strength) pairs per round, batch 8"
+    )
+
+    def check(peer: str) -> str:
+        return (
+            f"same tokens: {same[peer]:.0%} of cells in float32, "
+            f"{statistics.mean(shares[peer]):.0%} in bf16 (rounding differs with the batch)"
+        )
+
+    return [
+        entry(
+            "sweep, against a loop over repeng",
+            "cells/s",
+            speed["all"],
+            speed["repeng"],
+            f"{where}; both add at every position; {check('repeng')}",
+        ),
+        entry(
+            "sweep, against a plain hook and HF generate",
+            "cells/s",
+            speed["last"],
+            speed["hook"],
+            f"{where}; both add at the last position; {check('hook')}",
+        ),
+    ]
+
+
+def decoding(rows: int, rounds: int) -> list[Entry]:
+    """Compare generation with a bare forward pass of the same batch, and steered with unsteered."""
+    model, other = load(torch.bfloat16, True), load(torch.bfloat16, False)
+    chats = [chat(QUESTIONS[i * len(QUESTIONS) // rows]) for i in range(rows)]
+    width = max(len(model.encode(c)) for c in chats)
+    rng = np.random.default_rng(0)
+    steering = Steering(tuple((Intervention(rng.standard_normal(576).astype(np.float32), 1.0, SITE),) for _ in chats))
+    sampling = Sampling(TOKENS, 0.2, 0.99)
+    seeds = list(range(rows))
+    loops: dict[str, Callable[[], Any]] = {
+        "steered": lambda: model.generate(chats, sampling, steering, seeds),
+        "plain": lambda: model.generate(chats, sampling, None, seeds),
+        "ours bare": bare(model, rows, width),
+        "HF bare": bare_transformers(other, rows, width),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in loops}
+    for loop in loops.values():
+        loop()
+    for number in range(rounds):
+        for name, loop in random.Random(number).sample(sorted(loops.items()), len(loops)):
+            seconds[name].append(timed(loop)[0])
+    speed = {name: [rows * TOKENS / s for s in taken] for name, taken in seconds.items()}
+    where = (
+        f"SmolLM2-135M bf16, {torch.get_num_threads()} threads, {rows} rows, prompts of {width} tokens, {rounds} rounds"
+    )
+    return [
+        entry(
+            "generation, against bare forward passes of our network",
+            "tokens/s",
+            speed["steered"],
+            speed["ours bare"],
+            f"{where}; ours with prefill, steering, sampling and text; peer {TOKENS} single-token passes with its cache",
+        ),
+        entry(
+            "generation, against bare forward passes of transformers",
+            "tokens/s",
+            speed["steered"],
+            speed["HF bare"],
+            f"{where}; peer {TOKENS} single-token passes of the HF model with its DynamicCache and sdpa",
+        ),
+        entry(
+            "steering at one layer, against none",
+            "tokens/s",
+            speed["steered"],
+            speed["plain"],
+            f"{where}; one own vector per row; overhead per token is 1 - ratio",
+        ),
+    ]
+
+
+def bare(model: LocalModel, rows: int, width: int) -> Callable[[], None]:
+    network = model._network
+
+    @torch.inference_mode()
+    def loop() -> None:
+        cache = state
+        for step in range(TOKENS):
+            network.step(tokens, torch.full((rows,), width + step), None, cache)
+        for layer in cache.layers:
+            layer.length = width
+
+    with torch.inference_mode():
+        tokens = torch.full((rows,), 100)
+        first = RowCache(network.sites, width)
+        network.model(input_ids=torch.full((1, width), 100), cache=first, use_cache=True)
+        state = first.expanded([0] * rows, [width] * rows, width + TOKENS, network.turned)
+    return loop
+
+
+def bare_transformers(model: LocalModel, rows: int, width: int) -> Callable[[], None]:
+    @torch.inference_mode()
+    def loop() -> None:
+        for _ in range(TOKENS):
+            model.model(input_ids=tokens, cache=cache, use_cache=True, logits_to_keep=1)
+        cache.crop(-TOKENS)
+
+    with torch.inference_mode():
+        tokens = torch.full((rows, 1), 100)
+        cache = model.model(input_ids=torch.full((rows, width), 100), use_cache=True, logits_to_keep=1).cache
+    return loop
+
+
+def extraction(replies: int) -> list[Entry]:
+    """Measure, in a process of its own, the memory that reading activations takes above the loaded model."""
+    output = subprocess.run(
+        [sys.executable, __file__, "--extraction", str(replies)], capture_output=True, text=True, check=True
+    )
+    taken = json.loads(output.stdout.splitlines()[-1])
+    return [
+        {
+            "name": "extraction memory above the model",
+            "ours": round(taken["mib"]),
+            "peer": 300,
+            "unit": "MiB",
+            "ratio": round(taken["mib"] / 300, 3),
+            "spread": None,
+            "conditions": f"peak resident size over {replies} replies of 32 tokens, 30 sites, two poolings, bf16, "
+            f"{taken['seconds']:.0f} s; peer is the limit that was set",
+        }
+    ]
+
+
+def _extract(replies: int) -> None:
+    model = LocalModel.load()
+    chats = [chat(f"{QUESTIONS[i % 8]} ({i})") for i in range(replies)]
+    texts = [
+        "I would say that it depends on the day, and on who is asking, but mostly I like to walk by the sea and think."
+    ] * replies
+    list(model.activations(chats[:1], texts[:1]))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds, count = timed(
+        lambda: sum(1 for _ in model.activations(chats, texts, pooling=("reply-mean", "prompt-last")))
+    )
+    assert count == replies
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"mib": (after - before) / 1024, "seconds": seconds}))
+
+
+def entries(quick: bool = False) -> list[Entry]:
+    """Run everything; about six minutes on two cores, or one and a half if `quick`."""
+    if quick:
+        return [*sweep(8, 2, 1), *decoding(64, 2), *extraction(100)]
+    return [*sweep(32, 3, 3), *decoding(256, 5), *extraction(1000)]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smaller grid and fewer rounds")
+    parser.add_argument("--extraction", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.extraction:
+        _extract(arguments.extraction)
+    else:
+        for line in entries(arguments.quick):
+            print(json.dumps(line, ensure_ascii=False))

@@ -1,0 +1,133 @@
+"""Figures of the whole population: how each arm does by strength, with intervals over roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rolecraft.measures import Interval, bootstrap_mean, pearson
+from rolecraft.report._words import finite
+from rolecraft.screening._verdict import VerdictRule
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rolecraft.screening._results import Geometry, ScreenResults
+
+Cells = dict[tuple[str, str, float], dict[str, float]]
+"""(role, arm, strength) to the means of its answers: `overall, gain`, and those of `HEALTH`."""
+
+HEALTH = ("unique_bigram_ratio", "degenerate", "leakage", "words", "perplexity")
+
+
+def cell_means(table: pd.DataFrame) -> Cells:
+    """Average the answers of every role, arm and strength.
+
+    `gain` is the mean over questions of the difference to the same role's baseline on the same question: the figure
+    that the verdict's interval is about.
+    """
+    import pandas as pd
+
+    key = ["role", "arm", "strength"]
+    answers = table[[*key, "question", "overall", *(name for name in HEALTH if name in table)]]
+    answers = answers.astype({"role": "category", "arm": "category", "question": "category"})
+    numeric = [name for name in HEALTH if name in answers]
+    answers[numeric] = answers[numeric].apply(pd.to_numeric, errors="coerce").astype(float)
+    scores = answers.groupby([*key, "question"], observed=True, sort=False)["overall"].mean().reset_index()
+    baseline = scores[scores["arm"] == "baseline"][["role", "question", "overall"]]
+    scores = scores.merge(baseline, on=["role", "question"], how="left", suffixes=("", "_baseline"))
+    scores["gain"] = scores["overall"] - scores["overall_baseline"]
+    means = scores.groupby(key, observed=True, sort=False)[["overall", "gain"]].mean()
+    means = means.join(answers.groupby(key, observed=True, sort=False)[numeric].mean())
+    return {
+        (str(role), str(arm), float(strength)): dict(zip(means.columns, row, strict=True))
+        for (role, arm, strength), row in zip(means.index, means.to_numpy(float).tolist(), strict=True)
+    }
+
+
+def broken_rules(cell: Mapping[str, float], rule: VerdictRule) -> list[str]:
+    """Name the health rules that the answers of one cell break, in the words of the verdict."""
+    checks = {
+        "repetitive": cell.get("unique_bigram_ratio", np.nan) < rule.min_diversity,
+        "degenerate": cell.get("degenerate", np.nan) > rule.max_degenerate,
+        "leakage": cell.get("leakage", np.nan) > rule.max_leakage,
+    }
+    return [name for name, broken in checks.items() if broken]
+
+
+def population(results: ScreenResults, cells: Cells, rule: VerdictRule) -> dict[str, Any]:
+    """Return the data of the population's charts; every interval resamples roles."""
+    strengths = [float(s) for s in results.config["strengths"]]
+    arms = [arm for arm in ("role", *results.config["control"]) if any(key[1] == arm for key in cells)]
+    roles = list(dict.fromkeys(key[0] for key in cells))
+
+    def over_roles(name: str, arm: str, strength: float) -> list[float]:
+        return [cells.get((role, arm, strength), {}).get(name, np.nan) for role in roles]
+
+    def series(name: str, arm: str) -> list[list[float] | None]:
+        return [_bounds(bootstrap_mean(over_roles(name, arm, s), level=rule.level)) for s in strengths]
+
+    margins = {
+        arm: [
+            _bounds(
+                bootstrap_mean(
+                    np.subtract(over_roles("gain", "role", s), over_roles("gain", arm, s)), level=rule.level
+                )
+            )
+            for s in strengths
+        ]
+        for arm in arms
+        if arm != "role"
+    }
+    return {
+        "strengths": strengths,
+        "gain": {arm: series("gain", arm) for arm in arms},
+        "prompted_gain": _bounds(bootstrap_mean(over_roles("gain", "prompted", 0.0), level=rule.level)),
+        "margins": margins if "role" in arms else {},
+        "bigrams": {arm: series("unique_bigram_ratio", arm) for arm in arms},
+        "baseline_bigrams": _bounds(bootstrap_mean(over_roles("unique_bigram_ratio", "baseline", 0.0))),
+        "min_diversity": rule.min_diversity,
+        "chosen": chosen_strengths(results.verdicts, strengths),
+    }
+
+
+def _bounds(found: Interval) -> list[float] | None:
+    """Return [mean, low, high], the bounds equal to the mean where a single role gives no interval."""
+    if finite(found.estimate) is None:
+        return None
+    low, high = (finite(bound) for bound in (found.low, found.high))
+    middle = found.estimate
+    return [round(value, 3) for value in (middle, middle if low is None else low, middle if high is None else high)]
+
+
+def chosen_strengths(verdicts: pd.DataFrame, strengths: Sequence[float]) -> list[int]:
+    """Count at which strength the passing roles pass."""
+    chosen = verdicts["strength"][verdicts["verdict"] == "PASS"]
+    return [int((chosen == strength).sum()) for strength in strengths]
+
+
+def space(geometry: Geometry | None, slopes: Mapping[str, float]) -> dict[str, Any] | None:
+    """Return the data of the role space, one entry per role with a direction."""
+    if geometry is None:
+        return None
+    points = [
+        {
+            "id": role,
+            "xy": [round(float(value), 3) for value in geometry.components[i]],
+            "norm": round(float(geometry.norms[i]), 3),
+            "slope": None if (slope := finite(slopes.get(role))) is None else round(slope, 3),
+            "level": geometry.levels[i],
+            "along": None if geometry.granularity is None else round(float(geometry.granularity[i]), 3),
+        }
+        for i, role in enumerate(geometry.roles)
+    ]
+    correlation = pearson([point["norm"] for point in points], [slopes.get(role, np.nan) for role in geometry.roles])
+    return {
+        "points": points,
+        "explained": [round(share, 4) for share in geometry.explained[:2]],
+        "rank": geometry.effective_rank,
+        "norm_slope_r": finite(correlation.r),
+        "norm_slope_n": correlation.n,
+    }
