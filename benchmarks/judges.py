@@ -1,7 +1,7 @@
 """How far the judges can be relied on: the offline judge on labelled cases, and against an LLM judge.
 
     python benchmarks/judges.py                                     # results/judge-offline.json
-    python benchmarks/judges.py --llm openai:NAME@URL --label NAME  # results/judge-agreement.json as well
+    python benchmarks/judges.py --llm openai:NAME@URL --label NAME  # results/judge-agreement.json
 
 The offline judge's agreement is out of sample: every role is scored by coefficients fitted without it. The bundled
 coefficients are rewritten with --write, when features or cases have changed.
@@ -51,20 +51,13 @@ def show(title: str, numbers: dict[str, Any]) -> None:
         print(f"  {name:22s} {value:.3f}" if isinstance(value, float) else f"  {name:22s} {value}")
 
 
-def main() -> None:
-    """Run the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llm", help="model string of an LLM judge")
-    parser.add_argument("--label", default="", help="what the LLM judge's model is called in the result file")
-    parser.add_argument("--write", action="store_true", help="rewrite the bundled coefficients")
-    arguments = parser.parse_args()
-
-    started = time.time()
-    cases, model, embedder = load_cases(), LocalModel.load(), Embedder.load()
+def offline(model: LocalModel, embedder: Embedder, write: bool) -> None:
+    """Fit the offline judge, measure it on roles left out of the fit, and record that."""
+    started, cases = time.time(), load_cases()
     fit = fit_offline_judge(model, embedder, cases)
-    if arguments.write:
+    if write:
         write_atomic(BUNDLED, fit.to_json())
-    show("offline judge, roles left out", fit.out_of_sample)
+    show("offline judge, roles left out of the fit", fit.out_of_sample)
     judge = OfflineJudge(model, embedder, load_inventory("core-v1"), fit)
     scored = judge.score([case.item for case in cases])
     dimensions = {
@@ -74,6 +67,7 @@ def main() -> None:
         }
         for name in judge.dimensions
     }
+    print("\nmeans per label, in sample")
     for name, means in dimensions.items():
         print(f"  {name:22s} " + "  ".join(f"{label} {value:.1f}" for label, value in means.items()))
     record(
@@ -88,32 +82,49 @@ def main() -> None:
             "seconds": time.time() - started,
         },
     )
-    if not arguments.llm:
-        return
-    started = time.time()
-    llm = LLMJudge(load_model(arguments.llm), "role-alignment-v1", allow_uncalibrated=True)
+
+
+def against(model: LocalModel, embedder: Embedder, spec: str, label: str) -> None:
+    """Compare the offline judge with its bundled coefficients and an LLM judge on the labelled cases."""
+    started, cases = time.time(), load_cases()
+    items = [case.item for case in cases]
+    llm = LLMJudge(load_model(spec, concurrency=1, timeout=600.0), "role-alignment-v1", allow_uncalibrated=True)
     calibration = calibrate(llm, cases)
-    show(f"LLM judge {arguments.label}", asdict(calibration))
-    answers = [score.values["overall"] for score in llm.score([case.item for case in cases])]
-    agreement = compare_scores([score.values["overall"] for score in scored], answers, (judge.name, llm.name))
+    show(f"LLM judge {label}", asdict(calibration))
+    judge = OfflineJudge(model, embedder, load_inventory("core-v1"))
+    ours, theirs = ([score.values["overall"] for score in each.score(items)] for each in (judge, llm))
     sound = [place for place, case in enumerate(cases) if case.label]
-    among_sound = compare_scores(
-        [scored[i].values["overall"] for i in sound], [answers[i] for i in sound], (judge.name, llm.name)
-    )
+    names = (judge.name, label or llm.name)
+    agreement = compare_scores(ours, theirs, names)
+    among_sound = compare_scores([ours[i] for i in sound], [theirs[i] for i in sound], names)
     show("agreement of the two", agreement.to_dict())
+    show("agreement without broken text", among_sound.to_dict())
     record(
         "judge-agreement.json",
         {
-            "llm": arguments.label or llm.name,
             "rubric": {rubric.name: rubric.hash for rubric in llm.rubrics},
-            "calibration": asdict(calibration),
+            "calibration": asdict(calibration) | {"judge": label or llm.name},
             "agreement": agreement.to_dict(),
             "agreement_without_broken": among_sound.to_dict(),
             "replies": dict(llm.counts),
-            "scores": {c.id: [scored[i].values["overall"], answers[i]] for i, c in enumerate(cases)},
+            "scores": {case.id: [ours[i], theirs[i]] for i, case in enumerate(cases)},
             "seconds": time.time() - started,
         },
     )
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llm", help="model string of an LLM judge to compare with, instead of fitting")
+    parser.add_argument("--label", default="", help="what that model is called in the result file")
+    parser.add_argument("--write", action="store_true", help="rewrite the bundled coefficients")
+    arguments = parser.parse_args()
+    model, embedder = LocalModel.load(), Embedder.load()
+    if arguments.llm:
+        against(model, embedder, arguments.llm, arguments.label)
+    else:
+        offline(model, embedder, arguments.write)
 
 
 def _mean(values: list[float | None]) -> float:

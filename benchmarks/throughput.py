@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ class Ours:
         self.model, self.vectors, self.positions = model, vectors, positions
 
     def __call__(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
+        """Return the new tokens of each row."""
         interventions = {
             (role, c): Intervention(self.vectors[role], c, SITE, positions=self.positions)
             for role, c in {(role, c) for role, c, _ in rows}
@@ -67,6 +69,7 @@ class OneAtATime:
         self.tokenizer.padding_side = "left"
 
     def __call__(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
+        """Return the new tokens of each row."""
         result: dict[Row, tuple[int, ...]] = {}
         for role, c in dict.fromkeys((role, c) for role, c, _ in rows):
             cells = [row for row in rows if row[:2] == (role, c)]
@@ -82,6 +85,7 @@ class OneAtATime:
         return [result[row] for row in rows]
 
     def steer(self, role: int, c: float, inputs: Any) -> torch.Tensor:
+        """Return prompts and new tokens of one batch."""
         raise NotImplementedError
 
 
@@ -89,6 +93,7 @@ class PlainHook(OneAtATime):
     """A forward hook that adds at the last position, and HF `generate`."""
 
     def steer(self, role: int, c: float, inputs: Any) -> torch.Tensor:
+        """Return prompts and new tokens of one batch."""
         delta = torch.from_numpy(c * self.vectors[role]).to(self.hf.dtype)
 
         def hook(module: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
@@ -106,7 +111,7 @@ class Repeng(OneAtATime):
     """repeng's ControlModel, which adds at every position, and HF `generate`."""
 
     def __init__(self, model: LocalModel, vectors: np.ndarray) -> None:
-        np.float_ = np.float64  # type: ignore[attr-defined]  # repeng 0.4 was written for NumPy 1
+        vars(np).setdefault("float_", np.float64)  # repeng 0.4 was written for NumPy 1
         from repeng import ControlModel, ControlVector
 
         super().__init__(model, vectors)
@@ -114,6 +119,7 @@ class Repeng(OneAtATime):
         self.controlled = ControlModel(self.hf, [SITE])
 
     def steer(self, role: int, c: float, inputs: Any) -> torch.Tensor:
+        """Return prompts and new tokens of one batch."""
         self.controlled.set_control(self.controls[role], c)
         return self.controlled.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
 
@@ -130,6 +136,7 @@ def load(dtype: torch.dtype, ours: bool) -> LocalModel:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds that `call` takes, and its result."""
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result
@@ -150,6 +157,7 @@ def entry(name: str, unit: str, ours: Sequence[float], peer: Sequence[float], co
 
 
 def agreement(a: Sequence[tuple[int, ...]], b: Sequence[tuple[int, ...]]) -> float:
+    """Return the share of rows with equal tokens."""
     return float(np.mean([x == y for x, y in zip(a, b, strict=True)]))
 
 
@@ -163,6 +171,7 @@ def exact_in_float32(vectors: np.ndarray) -> dict[str, float]:
 
 
 def sweep(roles: int, pairs: int, rounds: int) -> list[Entry]:
+    """Compare the grid in mixed rows with both one-at-a-time loops."""
     vectors = np.random.default_rng(0).standard_normal((roles, 576)).astype(np.float32)
     vectors *= NORM / np.linalg.norm(vectors, axis=1, keepdims=True)
     grid = [(role, c, q) for role in range(roles) for c in STRENGTHS for q in range(len(QUESTIONS))]
@@ -182,23 +191,24 @@ def sweep(roles: int, pairs: int, rounds: int) -> list[Entry]:
         rng = random.Random(number)
         chosen = rng.sample(sorted({row[:2] for row in grid}), pairs)
         subset = [row for row in grid if row[:2] in chosen]
-        tokens = {}
-        for name, side in rng.sample(sorted(sides.items()), len(sides)):
+        replies: dict[str, dict[Row, tuple[int, ...]]] = {}
+        for name in rng.sample(sorted(sides), len(sides)):
             rows = grid if name in ("last", "all") else subset
-            seconds, replies = timed(lambda side=side, rows=rows: side(rows))  # type: ignore[misc]
+            seconds, tokens = timed(partial(sides[name], rows))
             speed[name].append(len(rows) / seconds)
-            tokens[name] = dict(zip(rows, replies, strict=True))
+            replies[name] = dict(zip(rows, tokens, strict=True))
         for peer, own in (("hook", "last"), ("repeng", "all")):
-            shares[peer].append(agreement([tokens[own][row] for row in subset], list(tokens[peer].values())))
+            pairs_of_rows = [(replies[own][row], replies[peer][row]) for row in subset]
+            shares[peer].append(agreement(*zip(*pairs_of_rows, strict=True)))
     where = (
-        f"SmolLM2-135M bf16, {torch.get_num_threads()} threads, {roles} roles x 4 strengths x 8 questions, {TOKENS} new "
-        f"tokens, greedy, {rounds} rounds; peer on {pairs} random (role, strength) pairs per round, batch 8"
+        f"SmolLM2-135M bf16, {torch.get_num_threads()} threads, {roles} roles x 4 strengths x 8 questions, "
+        f"{TOKENS} new tokens, greedy, {rounds} rounds; peer on {pairs} random (role, strength) pairs per round, batch 8"
     )
 
-    def check(peer: str) -> str:
+    def conditions(peer: str, positions: str) -> str:
         return (
-            f"same tokens: {same[peer]:.0%} of cells in float32, "
-            f"{statistics.mean(shares[peer]):.0%} in bf16 (rounding differs with the batch)"
+            f"{where}; both add at {positions}; same tokens in {same[peer]:.0%} of 16 cells in float32, in "
+            f"{statistics.mean(shares[peer]):.0%} of the peer's cells in bf16, where rounding differs with the batch"
         )
 
     return [
@@ -207,14 +217,14 @@ def sweep(roles: int, pairs: int, rounds: int) -> list[Entry]:
             "cells/s",
             speed["all"],
             speed["repeng"],
-            f"{where}; both add at every position; {check('repeng')}",
+            conditions("repeng", "every position"),
         ),
         entry(
             "sweep, against a plain hook and HF generate",
             "cells/s",
             speed["last"],
             speed["hook"],
-            f"{where}; both add at the last position; {check('hook')}",
+            conditions("hook", "the last position"),
         ),
     ]
 
@@ -238,8 +248,8 @@ def decoding(rows: int, rounds: int) -> list[Entry]:
     for loop in loops.values():
         loop()
     for number in range(rounds):
-        for name, loop in random.Random(number).sample(sorted(loops.items()), len(loops)):
-            seconds[name].append(timed(loop)[0])
+        for name in random.Random(number).sample(sorted(loops), len(loops)):
+            seconds[name].append(timed(loops[name])[0])
     speed = {name: [rows * TOKENS / s for s in taken] for name, taken in seconds.items()}
     where = (
         f"SmolLM2-135M bf16, {torch.get_num_threads()} threads, {rows} rows, prompts of {width} tokens, {rounds} rounds"
@@ -250,7 +260,7 @@ def decoding(rows: int, rounds: int) -> list[Entry]:
             "tokens/s",
             speed["steered"],
             speed["ours bare"],
-            f"{where}; ours with prefill, steering, sampling and text; peer {TOKENS} single-token passes with its cache",
+            f"{where}; ours with prefill, steering, sampling, text; peer {TOKENS} single-token passes with its cache",
         ),
         entry(
             "generation, against bare forward passes of transformers",
@@ -270,34 +280,36 @@ def decoding(rows: int, rounds: int) -> list[Entry]:
 
 
 def bare(model: LocalModel, rows: int, width: int) -> Callable[[], None]:
+    """Return a loop of single-token passes of our network over a filled cache, nothing else."""
     network = model._network
+    with torch.inference_mode():
+        tokens = torch.full((rows,), 100)
+        first = RowCache(network.sites, width)
+        network.model(input_ids=torch.full((1, width), 100), cache=first, use_cache=True)
+        cache = first.expanded([0] * rows, [width] * rows, width + TOKENS, network.turned)
 
     @torch.inference_mode()
     def loop() -> None:
-        cache = state
         for step in range(TOKENS):
             network.step(tokens, torch.full((rows,), width + step), None, cache)
         for layer in cache.layers:
             layer.length = width
 
-    with torch.inference_mode():
-        tokens = torch.full((rows,), 100)
-        first = RowCache(network.sites, width)
-        network.model(input_ids=torch.full((1, width), 100), cache=first, use_cache=True)
-        state = first.expanded([0] * rows, [width] * rows, width + TOKENS, network.turned)
     return loop
 
 
 def bare_transformers(model: LocalModel, rows: int, width: int) -> Callable[[], None]:
+    """Return the same loop over the transformers model with its own cache and attention."""
+    with torch.inference_mode():
+        tokens = torch.full((rows, 1), 100)
+        cache = model.model(input_ids=torch.full((rows, width), 100), use_cache=True, logits_to_keep=1).cache
+
     @torch.inference_mode()
     def loop() -> None:
         for _ in range(TOKENS):
             model.model(input_ids=tokens, cache=cache, use_cache=True, logits_to_keep=1)
         cache.crop(-TOKENS)
 
-    with torch.inference_mode():
-        tokens = torch.full((rows, 1), 100)
-        cache = model.model(input_ids=torch.full((rows, width), 100), use_cache=True, logits_to_keep=1).cache
     return loop
 
 
@@ -315,8 +327,8 @@ def extraction(replies: int) -> list[Entry]:
             "unit": "MiB",
             "ratio": round(taken["mib"] / 300, 3),
             "spread": None,
-            "conditions": f"peak resident size over {replies} replies of 32 tokens, 30 sites, two poolings, bf16, "
-            f"{taken['seconds']:.0f} s; peer is the limit that was set",
+            "conditions": f"peak resident size over {replies} replies of 27 tokens, 30 sites, two poolings, bf16, "
+            f"{taken['seconds']:.0f} s; the peer is the limit that was set",
         }
     ]
 
@@ -324,14 +336,13 @@ def extraction(replies: int) -> list[Entry]:
 def _extract(replies: int) -> None:
     model = LocalModel.load()
     chats = [chat(f"{QUESTIONS[i % 8]} ({i})") for i in range(replies)]
-    texts = [
+    reply = (
         "I would say that it depends on the day, and on who is asking, but mostly I like to walk by the sea and think."
-    ] * replies
-    list(model.activations(chats[:1], texts[:1]))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    seconds, count = timed(
-        lambda: sum(1 for _ in model.activations(chats, texts, pooling=("reply-mean", "prompt-last")))
     )
+    list(model.activations(chats[:1], [reply]))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reading = model.activations(chats, [reply] * replies, pooling=("reply-mean", "prompt-last"))
+    seconds, count = timed(lambda: sum(1 for _ in reading))
     assert count == replies
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"mib": (after - before) / 1024, "seconds": seconds}))

@@ -5,8 +5,10 @@ import pytest
 
 from rolecraft.conditioning import AcceptAll, JudgeFilter, LikelihoodMarginFilter, TraitFilter, extract_direction
 from rolecraft.errors import UserError
+from rolecraft.measures import JudgeItem, LLMJudge, Score
+from rolecraft.measures._llm import GRADE
 from rolecraft.models import Chat
-from rolecraft.roles import Inventory, Role
+from rolecraft.roles import Inventory, Role, load_inventory
 from rolecraft.testing import ScriptedModel
 from tests.conditioning.planted import PlantedModel, role
 
@@ -108,24 +110,44 @@ def test_judge_filter_keeps_three_against_anything_but_a_refusal() -> None:
 
 
 class Traits:
-    name = "traits"
+    """Scores what an answer's first words say: `overall`, and `coherence` if it is among the dimensions."""
 
-    def score_rows(
-        self, role: Role, questions: Sequence[str], answers: Sequence[str]
-    ) -> list[tuple[float | None, float | None]]:
-        assert len(questions) == len(answers)
-        parts = [answer.split() for answer in answers]
-        return [tuple(None if x == "?" else float(x) for x in part) for part in parts]  # type: ignore[misc]
+    rubric_hash = "0"
+
+    def __init__(self, *dimensions: str) -> None:
+        self.name = f"traits({'+'.join(dimensions)})"
+        self.dimensions = dimensions
+
+    def score(self, items: Sequence[JudgeItem]) -> list[Score]:
+        values = [dict(zip(self.dimensions, item.answer.split(), strict=False)) for item in items]
+        return [Score({k: None if v == "?" else float(v) for k, v in value.items()}) for value in values]
 
 
 def test_trait_filter_keeps_coherent_rows_on_their_side() -> None:
     positive = ["50 50", "49 90", "90 49", "? 90", "80 ?", "99 99"]
     negative = ["49 50", "50 90", "10 49", "? 90", "10 ?", "0 99"]
-    accept = TraitFilter(Traits())
+    accept = TraitFilter(Traits("overall", "coherence"))
     expected = [True, False, False, False, False, True]
     assert accept.accept_sides(PIRATE, ["q?"] * 6, positive, negative) == (expected, expected)
     mixed = accept.accept(PIRATE, ["q?"] * 3, ["60 60", "60 60", "10 90"], ["10 90", "60 60", "10 90"])
     assert mixed == [True, False, False]
+
+
+def test_trait_filter_reads_coherence_off_the_text_where_no_judge_scores_it() -> None:
+    sound, looping = "90 aye the sea was rough and the crew was glad", "90 " + "arr arr " * 30
+    accept = TraitFilter(Traits("overall"))
+    assert accept.accept(PIRATE, ["q?"] * 2, [sound, looping], ["", ""]) == [True, False]
+    with pytest.raises(UserError, match="does not score 'overall'"):
+        TraitFilter(Traits("coherence"))
+
+
+def test_graders_fit_the_judge_of_measures() -> None:
+    """The scripted judge grades by shared words; an answer in the role's words must beat an assistant's."""
+    judge = LLMJudge(ScriptedModel("judge"), GRADE, allow_uncalibrated=True)
+    pirate = load_inventory("core-v1")["pirate"]
+    sailor = "I sail a patched sloop, hunting merchantmen, under an elected captain and honest share."
+    kept = JudgeFilter(judge).accept(pirate, ["Who?", "Who?"], [sailor, "As an assistant I help."], ["", ""])
+    assert kept == [True, False]
 
 
 def test_the_filter_stands_in_the_manifest() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rolecraft.measures import text_health
-from rolecraft.measures._health import count_phrases, words
+from rolecraft.measures._health import words
 
 
 def test_words_keep_inner_apostrophes_and_hyphens() -> None:
@@ -66,7 +66,3 @@ def test_two_unlike_pairs_are_not_below_one_half() -> None:
 )
 def test_leakage_matches_whole_words(text: str, leaks: bool) -> None:
     assert text_health(text).leakage is leaks
-
-
-def test_phrases_are_counted_and_do_not_overlap() -> None:
-    assert count_phrases("leakage", "As an AI, as an AI, I'm an AI.") == 3

@@ -495,3 +495,21 @@ def test_a_server_that_comes_back_soon_is_waited_for(tmp_path: Path) -> None:
     finally:
         server.kill()
     assert [r.text for r in replies] == [f"echo {i}" for i in range(24)]
+
+
+def test_an_interrupt_stops_the_requests_and_keeps_what_came_back(tmp_path: Path) -> None:
+    def slow(body: dict[str, Any], count: int) -> Any:
+        time.sleep(0.1)
+        return completion("yes")
+
+    with FakeServer(slow) as server:
+        timer = threading.Timer(0.55, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            model(server, concurrency=1, cache=tmp_path / "c.db").generate(numbered(40), S)
+        time.sleep(0.3)
+        asked = len(server.bodies)
+        assert asked < 20
+        served = model(server, concurrency=8, cache=tmp_path / "c.db")
+        served.generate(numbered(40), S)
+        assert len(server.bodies) - asked in (40 - asked, 41 - asked)  # the one under way is asked again

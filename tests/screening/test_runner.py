@@ -273,7 +273,13 @@ def test_the_lock_admits_only_what_was_screened(finished):
     role_id, entry = next(iter(lock.content.roles.items()))
     role = inventory[role_id]
     passed = lock.content.model_copy(
-        update={"roles": {role_id: entry.model_copy(update={"verdict": "PASS_PROMPT_ONLY", "conditioner": "prompt", "direction": None})}}
+        update={
+            "roles": {
+                role_id: entry.model_copy(
+                    update={"verdict": "PASS_PROMPT_ONLY", "conditioner": "prompt", "direction": None}
+                )
+            }
+        }
     )
     open_lock = type(lock)(lock.path, passed)
     admission = open_lock.admit(role, *model)

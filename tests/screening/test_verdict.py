@@ -64,7 +64,11 @@ def test_one_strength_has_no_curve_but_a_verdict():
 
 @pytest.mark.parametrize(
     ("health", "reason"),
-    [({"unique_bigram_ratio": 0.3}, "repetitive"), ({"degenerate": True}, "degenerate"), ({"leakage": True}, "leakage")],
+    [
+        ({"unique_bigram_ratio": 0.3}, "repetitive"),
+        ({"degenerate": True}, "degenerate"),
+        ({"leakage": True}, "leakage"),
+    ],
 )
 def test_health_stands_before_alignment(health, reason):
     """Looping text can gain by lexical overlap; it must not pass, however high it scores."""

@@ -23,18 +23,15 @@ def guarded(command: Callable[[], Any]) -> int:
     except typer.Exit as leave:
         return int(leave.exit_code)
     except (typer.Abort, KeyboardInterrupt):
-        _say(f"interrupted{_resume_hint()}")
-        return INTERRUPTED
+        code = INTERRUPTED
     except RolecraftError as error:
         _say(f"error: {error}")
         return error.exit_code
-    except BrokenPipeError:
-        # The reader (`| head`) has gone; python would complain again when it flushes at exit.
-        sys.stdout = None
-        return 0
     except USAGE_ERROR as error:
         error.show()
         return int(error.exit_code)
+    if code == INTERRUPTED:  # typer returns it for Ctrl-C; older ones abort
+        _say(f"interrupted{_resume_hint()}")
     return code if isinstance(code, int) else 0
 
 

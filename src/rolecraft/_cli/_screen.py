@@ -27,7 +27,9 @@ def screen(
     preset: Annotated[str, typer.Option(help="How directions are extracted.")] = "cast-vectors",
     instructions: Annotated[int, typer.Option(help="Instructions per role used to extract.")] = 2,
     role_questions: Annotated[int, typer.Option(help="Role-specific questions used to extract.")] = 8,
-    accept: Annotated[str, typer.Option(help="Pairs an extraction keeps: likelihood-margin or all.")] = "likelihood-margin",
+    accept: Annotated[
+        str, typer.Option(help="Pairs an extraction keeps: likelihood-margin or all.")
+    ] = "likelihood-margin",
     max_tokens: Annotated[int, typer.Option(help="New tokens per answer.")] = 32,
     judge: Annotated[str, typer.Option(help="offline, or the model string of an LLM judge.")] = "offline",
     second_judge: Annotated[str, typer.Option(help="A second judge that must see the gain too.")] = "",
@@ -112,8 +114,9 @@ def _forecast(config: ScreenConfig, as_json: bool) -> None:
         return
     minutes = "" if forecast.seconds is None else f", about {forecast.seconds / 60:.0f} minutes here"
     typer.echo(
-        f"{len(plan.inventory)} roles: {forecast.responses:,} responses to extract directions, {forecast.answers:,} answers,"
-        f" {forecast.scored:,} scores; at most {forecast.new_tokens:,} new tokens{minutes}. Nothing was run."
+        f"{len(plan.inventory)} roles: {forecast.responses:,} responses to extract directions, "
+        f"{forecast.answers:,} answers, {forecast.scored:,} scores; at most {forecast.new_tokens:,} new tokens{minutes}. "
+        "Nothing was run."
     )
 
 

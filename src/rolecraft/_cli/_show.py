@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     export: Annotated[
         Path | None,
         typer.Option(help="Write the rows of --stage to this file: .jsonl, .csv, .parquet, .eval or .json."),

@@ -38,7 +38,9 @@ def list_systems(json: Json = False) -> None:
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="Name or number of a system.")], json: Json = False) -> None:
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name or number of a system.")], json: Json = False
+) -> None:
     """Show a system: paper, claim, what is exact and what is adapted, and the configuration of its studies."""
     from rolecraft.systems import find_entry
 
@@ -63,7 +65,7 @@ def _config_rows(config: StudyConfig) -> list[dict[str, Any]]:
 
 @app.command()
 def run(
-    names: Annotated[list[str] | None, typer.Argument(help="Names or numbers of systems.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Names or numbers of systems.")] = None,
     study: Annotated[str, typer.Option(help="Which study of the system; all of them if left out.")] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's size instead of the small study.")] = False,
     seeds: Annotated[str, typer.Option(help="Seeds instead of the study's, as in 0,1,2.")] = "",

@@ -2,7 +2,7 @@
 
 from rolecraft.conditioning._controls import assistant_axis, norm_matched, random_direction, shuffled
 from rolecraft.conditioning._direction import Direction, Manifest, default_site
-from rolecraft.conditioning._extraction import extract_default, extract_direction, extract_directions
+from rolecraft.conditioning._extraction import ReadableModel, extract_default, extract_direction, extract_directions
 from rolecraft.conditioning._filters import AcceptAll, JudgeFilter, LikelihoodMarginFilter, PairFilter, TraitFilter
 from rolecraft.conditioning._gguf import read_gguf, write_gguf
 from rolecraft.conditioning._moments import RunningMoments, spearman_brown
@@ -27,6 +27,7 @@ __all__ = [
     "PairFilter",
     "Phase",
     "Positions",
+    "ReadableModel",
     "RunningMoments",
     "Steering",
     "TraitFilter",

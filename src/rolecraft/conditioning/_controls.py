@@ -11,6 +11,7 @@ from rolecraft._run import derive_seed
 from rolecraft.conditioning._direction import Direction, Vector
 from rolecraft.conditioning._moments import RunningMoments
 from rolecraft.conditioning._outcome import Extraction
+from rolecraft.conditioning._tally import by_site
 from rolecraft.errors import ExtractionError, SteeringShapeError, UserError
 
 
@@ -48,9 +49,7 @@ def assistant_axis(extractions: Iterable[Extraction], default: Extraction | None
             "the assistant axis needs the default assistant: pass default=extract_default(...), or roles extracted "
             "with the preset 'cast-vectors', whose base sides can stand in."
         )
-    vectors = {
-        site: vector.astype(np.float32) for site, vector in zip(first.sites, neutral.mean - roles.mean, strict=True)
-    }
+    vectors = by_site(first.sites, neutral.mean - roles.mean)
     if not all(vector.any() for vector in vectors.values()):
         raise ExtractionError("the assistant axis is zero: the roles' responses do not differ from the default's.")
     extra = {"roles": roles.count, "default": "base sides" if default is None else "neutral prompts"}

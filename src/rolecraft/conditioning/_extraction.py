@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 import numpy as np
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from rolecraft.conditioning._direction import Direction, Manifest, Residual, default_site
 from rolecraft.conditioning._filters import AcceptAll, PairFilter, SideFilter
-from rolecraft.conditioning._moments import Float64, RunningMoments
 from rolecraft.conditioning._outcome import Extraction, Flag
 from rolecraft.conditioning._presets import ExtractionPreset, ReplyPooling, find_preset
+from rolecraft.conditioning._tally import BASE, PROMPTED, Tally, by_site
 from rolecraft.conditioning._trials import Subject, Trial, default_subject, plan, role_subject
 from rolecraft.errors import ExtractionError, ModelError, RoleError, SteeringShapeError, UserError
 from rolecraft.models._base import Chat, Completion, Sampling
@@ -28,8 +28,6 @@ from rolecraft.models._base import Chat, Completion, Sampling
 if TYPE_CHECKING:
     from rolecraft.conditioning._steering import Steering
     from rolecraft.roles import Role
-
-PROMPTED, BASE = 0, 1
 
 
 class ReadableModel(Residual, Protocol):
@@ -54,37 +52,6 @@ class ReadableModel(Residual, Protocol):
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Yield (row, pooled block outputs of shape (sites, hidden)) in any order."""
         ...
-
-
-@dataclass
-class _Tally:
-    """A role on its way: what is left to try, and what came of what was tried."""
-
-    subject: Subject
-    trials: list[Trial]
-    target: int
-    shape: tuple[int, int]
-    tried: int = 0
-    empty: int = 0
-    kept: list[int] = field(default_factory=lambda: [0, 0])
-    non_finite: bool = False
-    moments: list[list[RunningMoments]] = field(init=False)
-    """By side, then half of the questions."""
-
-    def __post_init__(self) -> None:
-        self.moments = [[RunningMoments(self.shape) for _ in range(2)] for _ in range(2)]
-
-    @property
-    def pairs(self) -> int:
-        return self.kept[PROMPTED] if self.subject.bases is None else min(self.kept)
-
-    @property
-    def done(self) -> bool:
-        return self.pairs >= self.target or self.tried == len(self.trials)
-
-    def next_trials(self, room: int) -> list[Trial]:
-        """Return at most as many trials as pairs are missing: the pairs kept are the same for any size of batch."""
-        return self.trials[self.tried :][: min(room, self.target - self.pairs)]
 
 
 class ExtractionOptions(TypedDict, total=False):
@@ -255,7 +222,7 @@ class _Extractor:
     def run(self, subjects: Iterable[Subject]) -> Iterator[Extraction]:
         """Yield each subject's outcome when it is complete; subjects not yet begun hold no memory."""
         waiting = iter(subjects)
-        active: list[_Tally] = []
+        active: list[Tally] = []
         while True:
             batch = self._fill(active, waiting)
             if not batch:
@@ -265,34 +232,28 @@ class _Extractor:
                 active.remove(tally)
                 yield self._finish(tally)
 
-    def _fill(self, active: list[_Tally], waiting: Iterator[Subject]) -> list[tuple[_Tally, list[Trial]]]:
+    def _fill(self, active: list[Tally], waiting: Iterator[Subject]) -> list[tuple[Tally, list[Trial]]]:
         """Take trials from the roles under way, then from new ones, until the batch is full."""
-        batch: list[tuple[_Tally, list[Trial]]] = []
+        batch: list[tuple[Tally, list[Trial]]] = []
         room = self.batch_pairs
         for tally in active:
             batch.append((tally, tally.next_trials(room)))
             room -= len(batch[-1][1])
         while room > 0 and (subject := next(waiting, None)) is not None:
-            tally = self._begin(subject)
+            tally = Tally(subject, plan(subject, self.recipe, self.seed), self.recipe, self.sites, self.model.hidden)
             active.append(tally)
             batch.append((tally, tally.next_trials(room)))
             room -= len(batch[-1][1])
         return [(tally, trials) for tally, trials in batch if trials]
 
-    def _begin(self, subject: Subject) -> _Tally:
-        trials = plan(subject, self.recipe, self.seed)
-        target = self.recipe.target_pairs
-        enough = len(trials) if target is None else min(target, len(trials) // self.recipe.passes)
-        return _Tally(subject, trials, enough, (len(self.sites), self.model.hidden))
-
-    def _try(self, batch: list[tuple[_Tally, list[Trial]]]) -> None:
+    def _try(self, batch: list[tuple[Tally, list[Trial]]]) -> None:
         """Generate, filter, read."""
         rows = [
             (chat_, seed) for _, trials in batch for t in trials for chat_, seed in zip(t.chats, t.seeds, strict=True)
         ]
         replies = self.model.generate([c for c, _ in rows], self.recipe.sampling, seeds=[s for _, s in rows])
         texts = iter([reply.text for reply in replies])
-        kept: list[tuple[_Tally, int, int, Chat, str]] = []
+        kept: list[tuple[Tally, int, int, Chat, str]] = []
         for tally, trials in batch:
             said = [tuple(itertools.islice(texts, len(trial.chats))) for trial in trials]
             usable = [place for place, pair in enumerate(said) if all(text.strip() for text in pair)]
@@ -325,7 +286,7 @@ class _Extractor:
             )
         return sides
 
-    def _read(self, kept: list[tuple[_Tally, int, int, Chat, str]]) -> None:
+    def _read(self, kept: list[tuple[Tally, int, int, Chat, str]]) -> None:
         """Stream the pooled activations of the kept responses into the moments."""
         if not kept:
             return
@@ -341,35 +302,28 @@ class _Extractor:
         if seen != len(kept):
             raise ModelError(f"{self.model.name} gave activations for {seen} of {len(kept)} responses.")
 
-    def _finish(self, tally: _Tally) -> Extraction:
-        subject = tally.subject
-        sides = [RunningMoments(tally.shape) for _ in range(2)]
-        for side, halves in zip(sides, tally.moments, strict=True):
-            for half in halves:
-                side.merge(half)
-        vector = _contrast(sides[PROMPTED], sides[BASE], subject)
-        parts = [_contrast(tally.moments[PROMPTED][h], tally.moments[BASE][h], subject) for h in range(2)]
-        split_halves = _cosines(self.sites, *parts)
-        flag, note = self._verdict(tally, vector)
+    def _finish(self, tally: Tally) -> Extraction:
+        vector, split_halves = tally.vector(), tally.split_halves()
+        flag, note = tally.verdict()
         manifest = self._manifest(tally, flag, split_halves.get(self.site))
-        usable = vector is not None and (flag == "" or (flag == "too_few_pairs" and self.allow_partial))
+        usable = not flag or (flag == "too_few_pairs" and self.allow_partial)
         return Extraction(
-            role=subject.id,
-            direction=Direction(_by_site(self.sites, vector), manifest) if usable and vector is not None else None,
+            role=tally.subject.id,
+            direction=Direction(by_site(self.sites, vector), manifest) if usable and vector is not None else None,
             manifest=manifest,
             sites=self.sites,
-            prompted=sides[PROMPTED],
-            base=sides[BASE],
+            prompted=tally.side(PROMPTED),
+            base=tally.side(BASE),
             n_pairs=tally.pairs,
             n_tried=tally.tried,
             n_empty=tally.empty,
-            acceptance=tally.pairs / tally.tried,
+            acceptance=tally.acceptance,
             split_halves=split_halves,
             flag=flag,
             note=note,
         )
 
-    def _manifest(self, tally: _Tally, flag: Flag, split_half: float | None) -> Manifest:
+    def _manifest(self, tally: Tally, flag: Flag, split_half: float | None) -> Manifest:
         recipe, subject = self.recipe, tally.subject
         return Manifest(
             role=subject.id,
@@ -384,7 +338,7 @@ class _Extractor:
                 "preset": recipe.name,
                 "pooling": recipe.pooling,
                 "filter": self.accept.name,
-                "acceptance": tally.pairs / tally.tried,
+                "acceptance": tally.acceptance,
                 "n_tried": tally.tried,
                 "n_empty": tally.empty,
                 "partial": flag == "too_few_pairs",
@@ -395,43 +349,3 @@ class _Extractor:
                 "split_half": split_half,
             },
         )
-
-    def _verdict(self, tally: _Tally, vector: Float64 | None) -> tuple[Flag, str]:
-        name = tally.subject.id
-        if tally.non_finite:
-            return "non_finite", f"{name}: the model's activations are not finite; try float32."
-        required = min(self.recipe.min_pairs, max(1, len(tally.trials) // self.recipe.passes // 4))
-        if vector is None or tally.pairs < required:
-            empty = f", {tally.empty} with an empty response" if tally.empty else ""
-            return "too_few_pairs", (
-                f"{name}: {tally.pairs} of {tally.tried} pairs were kept{empty}; {required} are required. "
-                "Ask more questions, run more passes or loosen the filter."
-            )
-        flat = [
-            s for s, norm in zip(self.sites, np.linalg.norm(vector.astype(np.float32), axis=1), strict=True) if not norm
-        ]
-        if flat:
-            return "zero", f"{name}: the two sides do not differ at site {flat[0]}; the direction is zero."
-        return "", ""
-
-
-def _contrast(prompted: RunningMoments, base: RunningMoments, subject: Subject) -> Float64 | None:
-    """Return the direction, shape (sites, hidden): prompted mean minus base mean, or the prompted mean alone."""
-    if not prompted.count or (subject.bases is not None and not base.count):
-        return None
-    return prompted.mean - base.mean if subject.bases is not None else prompted.mean
-
-
-def _cosines(sites: Sequence[int], a: Float64 | None, b: Float64 | None) -> dict[int, float]:
-    if a is None or b is None:
-        return {}
-    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return {
-        site: float(np.clip(dot / norm, -1, 1))
-        for site, dot, norm in zip(sites, (a * b).sum(axis=1), norms, strict=True)
-        if norm
-    }
-
-
-def _by_site(sites: Sequence[int], vectors: Float64) -> dict[int, NDArray[np.float32]]:
-    return {site: vector.astype(np.float32) for site, vector in zip(sites, vectors, strict=True)}

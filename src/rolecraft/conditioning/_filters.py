@@ -11,6 +11,7 @@ from rolecraft.errors import UserError
 from rolecraft.models._base import Chat, FloatArray, LanguageModel, chat
 
 if TYPE_CHECKING:
+    from rolecraft.measures import Judge, Score
     from rolecraft.roles import Inventory, Role
 
 
@@ -64,21 +65,6 @@ class RoleGrader(Protocol):
 
     def grade(self, role: Role, questions: Sequence[str], answers: Sequence[str]) -> list[int | None]:
         """Grade answers: 0 refuses, 1 says it cannot be the role, 2 partly, 3 fully in role; None if unreadable."""
-        ...
-
-
-class RowScorer(Protocol):
-    """A judge of single responses on 0..100, for persona vectors."""
-
-    @property
-    def name(self) -> str:
-        """Name of the judge."""
-        ...
-
-    def score_rows(
-        self, role: Role, questions: Sequence[str], answers: Sequence[str]
-    ) -> list[tuple[float | None, float | None]]:
-        """Return (trait, coherence) per answer, each 0..100 or None if missing."""
         ...
 
 
@@ -175,17 +161,23 @@ class TraitFilter:
     """The filter of Persona Vectors: coherent rows on the right side of a trait score.
 
     Kept are positive rows with trait >= `trait` and negative rows with trait < `trait`, both with coherence >=
-    `coherence`. A missing score rejects the row.
+    `coherence`. The trait is the judge's `overall` role alignment. Coherence is the judge's dimension of that name if
+    it has one, and else 100 times the share of distinct bigrams, 0 for degenerate text. A missing score rejects a row.
     """
 
-    def __init__(self, judge: RowScorer, trait: float = 50, coherence: float = 50) -> None:
+    def __init__(self, judge: Judge, trait: float = 50, coherence: float = 50) -> None:
         """Wrap a judge.
 
         Args:
-            judge: Scores trait and coherence.
+            judge: Scores `overall`, ready for use.
             trait: Threshold, 0..100.
             coherence: Threshold, 0..100.
+
+        Raises:
+            UserError: If the judge does not score `overall`.
         """
+        if "overall" not in judge.dimensions:
+            raise UserError(f"{judge.name} does not score 'overall', which stands for the trait; give another judge.")
         self._judge = judge
         self._trait, self._coherence = trait, coherence
         self.name = f"trait {judge.name}"
@@ -199,9 +191,24 @@ class TraitFilter:
         self, role: Role, questions: Sequence[str], prompted: Sequence[str], base: Sequence[str]
     ) -> tuple[list[bool], list[bool]]:
         """Judge each side by itself."""
-        scores = self._judge.score_rows(role, [*questions, *questions], [*prompted, *base])
-        sound = [
-            None if trait is None or coherence is None or coherence < self._coherence else trait >= self._trait
-            for trait, coherence in scores
-        ]
-        return [s is True for s in sound[: len(prompted)]], [s is False for s in sound[len(prompted) :]]
+        from rolecraft.measures import JudgeItem
+
+        rows = zip([*questions, *questions], [*prompted, *base], strict=True)
+        items = [JudgeItem(role, question, answer) for question, answer in rows]
+        sides = [self._side(item.answer, score) for item, score in zip(items, self._judge.score(items), strict=True)]
+        return [side is True for side in sides[: len(prompted)]], [side is False for side in sides[len(prompted) :]]
+
+    def _side(self, answer: str, score: Score) -> bool | None:
+        """Return whether an answer has the trait, or None if it cannot be used."""
+        trait, coherence = score.values.get("overall"), self._coherence_of(answer, score)
+        if trait is None or coherence is None or coherence < self._coherence:
+            return None
+        return trait >= self._trait
+
+    def _coherence_of(self, answer: str, score: Score) -> float | None:
+        from rolecraft.measures import text_health
+
+        if "coherence" in self._judge.dimensions:
+            return score.values.get("coherence")
+        health = text_health(answer)
+        return 0.0 if health.degenerate else 100 * health.unique_bigram_ratio

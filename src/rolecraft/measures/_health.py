@@ -46,15 +46,10 @@ def words(text: str) -> list[str]:
 
 
 @cache
-def phrases(kind: str) -> re.Pattern[str]:
-    """Return a pattern for the bundled phrases of one kind, `leakage` or `adviser`, over words joined by spaces."""
-    listed = read_mapping(bundled("measures", "assistant-phrases-v1"))[kind]
-    return re.compile(r"(?<!\S)(?:" + "|".join(map(re.escape, sorted(listed, key=len, reverse=True))) + r")(?!\S)")
-
-
-def count_phrases(kind: str, text: str) -> int:
-    """Count the bundled phrases of one kind in a text."""
-    return len(phrases(kind).findall(" ".join(words(text)).replace("-", " ")))
+def _leakage() -> re.Pattern[str]:
+    """Return a pattern for the bundled phrases, over words joined by spaces."""
+    listed = read_mapping(bundled("measures", "assistant-phrases-v1"))["leakage"]
+    return re.compile(r"(?<!\S)(?:" + "|".join(map(re.escape, listed)) + r")(?!\S)")
 
 
 def text_health(answer: str) -> TextHealth:
@@ -70,7 +65,7 @@ def text_health(answer: str) -> TextHealth:
         max_trigram_share=share,
         repeated_trigrams=1 - len(triples) / total if total else 0.0,
         words=len(found),
-        leakage=count_phrases("leakage", answer) > 0,
+        leakage=_leakage().search(" ".join(found).replace("-", " ")) is not None,
         degenerate=(
             not found
             or len(found) > MAX_WORDS

@@ -149,7 +149,7 @@ def _from_folder(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         with _quiet():
             model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True)
             return model, AutoTokenizer.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except Exception as error:  # a broken file fails anywhere in its parsing
         raise ModelError(f"transformers cannot load the model in {path}: {error}") from error
 
 
@@ -166,7 +166,7 @@ def _from_gguf(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
                 local_files_only=True,
             )
             return model, AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except Exception as error:  # a broken file fails anywhere in its parsing
         raise ModelError(f"transformers cannot load {path}: {error}") from error
 
 

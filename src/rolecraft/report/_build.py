@@ -56,7 +56,7 @@ def build_page(results: ScreenResults) -> tuple[Page, dict[str, Any]]:
         "lede": _lede(results, len(roles)),
         "counts": [(verdict, LABELS[verdict], count) for verdict, count in counts.items()],
         "total": len(roles),
-        "findings": _findings(results, whole, cells),
+        "findings": _findings(results, whole),
         "notes": list(results.notes),
         "setup": _setup(results),
         "figures": _figures(results),
@@ -121,11 +121,15 @@ def _lede(results: ScreenResults, roles: int) -> str:
     )
 
 
+def _plural_verb(count: int) -> str:
+    return "passes" if count == 1 else "pass"
+
+
 def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
 
-def _findings(results: ScreenResults, whole: dict[str, Any], cells: Cells) -> list[str]:
+def _findings(results: ScreenResults, whole: dict[str, Any]) -> list[str]:
     """Say what holds over the whole population, with intervals over roles."""
     found = []
     held_out = bootstrap_mean(results.verdicts["gain_held_out"].to_numpy(float))
@@ -137,11 +141,12 @@ def _findings(results: ScreenResults, whole: dict[str, Any], cells: Cells) -> li
         )
     found += _control_finding(whole)
     found += _text_finding(whole)
-    anti = int(results.verdicts["anti_controllable"].sum())
-    if anti:
+    anti = results.verdicts[results.verdicts["anti_controllable"]]
+    if len(anti):
+        passing = int((anti["verdict"] == "PASS").sum())
         found.append(
-            f"{anti} {_plural('role', anti)} {'is' if anti == 1 else 'are'} anti-controllable: all six dimensions fall as"
-            " strength grows."
+            f"{len(anti)} {_plural('role', len(anti))} {'falls' if len(anti) == 1 else 'fall'} on all six dimensions as"
+            f" strength grows{f'; {passing} of them still {_plural_verb(passing)} at an early peak' if passing else ''}."
         )
     return found
 
@@ -236,7 +241,7 @@ def _stages(results: ScreenResults) -> list[dict[str, Any]]:
             "time": duration(stage["seconds"]),
             "share": stage["seconds"] / total if total else 0.0,
             "units": f"{stage['units']:,.0f}",
-            "rate": f"{stage['units'] / stage['seconds']:,.1f} a second" if stage["seconds"] else "",
+            "rate": f"{stage['units'] / stage['seconds']:,.1f}" if stage["seconds"] else "",
         }
         for name, stage in results.timings.items()
     ]

@@ -115,19 +115,24 @@ def space(geometry: Geometry | None, slopes: Mapping[str, float]) -> dict[str, A
     points = [
         {
             "id": role,
-            "xy": [round(float(value), 3) for value in geometry.components[i]],
-            "norm": round(float(geometry.norms[i]), 3),
-            "slope": None if (slope := finite(slopes.get(role))) is None else round(slope, 3),
+            "xy": [_rounded(value) for value in geometry.components[i]],
+            "norm": _rounded(geometry.norms[i]),
+            "slope": _rounded(slopes.get(role)),
             "level": geometry.levels[i],
-            "along": None if geometry.granularity is None else round(float(geometry.granularity[i]), 3),
+            "along": None if geometry.granularity is None else _rounded(geometry.granularity[i]),
         }
         for i, role in enumerate(geometry.roles)
     ]
-    correlation = pearson([point["norm"] for point in points], [slopes.get(role, np.nan) for role in geometry.roles])
+    correlation = pearson(geometry.norms, [slopes.get(role, np.nan) for role in geometry.roles])
     return {
         "points": points,
-        "explained": [round(share, 4) for share in geometry.explained[:2]],
-        "rank": geometry.effective_rank,
+        "explained": [share for value in geometry.explained[:2] if (share := finite(value)) is not None],
+        "rank": finite(geometry.effective_rank),
         "norm_slope_r": finite(correlation.r),
         "norm_slope_n": correlation.n,
     }
+
+
+def _rounded(value: object) -> float | None:
+    found = finite(value)
+    return None if found is None else round(found, 3)

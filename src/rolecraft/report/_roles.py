@@ -88,7 +88,7 @@ def role_view(row: Mapping[str, Any], role: Role, cells: Cells, strengths: Seque
         "gain": finite(row["gain"]),
         "control": finite(row["control"]),
         "control_interval": interval(row["control_low"], row["control_high"]),
-        "shape": "anti-controllable" if row["anti_controllable"] else row["shape"] or MISSING,
+        "shape": "anti-controllable" if row["anti_controllable"] and verdict != "PASS" else row["shape"] or MISSING,
         "sentence": _sentence(row),
         "reasons": split_reasons(str(row["failed"] or "")),
         "reason_titles": "; ".join(reason.title for reason in split_reasons(str(row["failed"] or ""))),

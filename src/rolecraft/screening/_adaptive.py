@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rolecraft.errors import GridError
-from rolecraft.screening._verdict import CONTROL_ARMS, BASELINE, PROMPTED, Key, Pairs, VerdictRule
+from rolecraft.screening._verdict import BASELINE, CONTROL_ARMS, PROMPTED, Key, Pairs, VerdictRule
 
 if TYPE_CHECKING:
     import pandas as pd

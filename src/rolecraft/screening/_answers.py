@@ -81,9 +81,12 @@ def answer_shards(
         directions: (role, arm, seed) to the direction that arm applies.
     """
     distinct = list({cell.answer_key: cell for cell in cells}.values())
-    distinct.sort(key=lambda cell: cell.arm == "prompted")  # stable: steered rows share short prompts, references do not
+    distinct.sort(
+        key=lambda cell: cell.arm == "prompted"
+    )  # stable: steered rows share short prompts, references do not
     return [
-        _shard(distinct[start : start + SHARD], roles, questions, directions) for start in range(0, len(distinct), SHARD)
+        _shard(distinct[start : start + SHARD], roles, questions, directions)
+        for start in range(0, len(distinct), SHARD)
     ]
 
 

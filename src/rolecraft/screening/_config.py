@@ -66,7 +66,9 @@ class ScreenConfig:
                 raise GridError(f"{name} must be at least 1, got {getattr(self, name)}.")
         known = ("likelihood-margin", "all")
         if self.accept not in known:
-            raise GridError(f"accept must be one of {', '.join(known)}, got {self.accept!r}.{did_you_mean(self.accept, known)}")
+            raise GridError(
+                f"accept must be one of {', '.join(known)}, got {self.accept!r}.{did_you_mean(self.accept, known)}"
+            )
 
     @property
     def rounds(self) -> Adaptive | None:
@@ -75,6 +77,4 @@ class ScreenConfig:
 
     def resolved(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
-        }
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}

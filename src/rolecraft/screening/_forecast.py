@@ -36,9 +36,7 @@ class Forecast:
             per_text = _probe(model) * plan.config.max_tokens / PROBE_TOKENS
             # Scoring reads each text twice (with and without the role) at roughly the cost of a quarter of writing it.
             seconds = per_text * (texts + 0.5 * (plan.scored * judges + plan.extraction_texts))
-        return cls(
-            plan.extraction_texts, plan.answers, plan.scored * judges, texts * plan.config.max_tokens, seconds
-        )
+        return cls(plan.extraction_texts, plan.answers, plan.scored * judges, texts * plan.config.max_tokens, seconds)
 
 
 def _probe(model: LanguageModel) -> float:

@@ -23,7 +23,7 @@ class Cell:
     role: str
     """Id of the role the answer is scored for."""
     arm: Arm
-    """`prompted`: the reference, role by prompt; `baseline`: unsteered; `role`: the role's own direction; else a control."""
+    """`prompted`: the reference, role by prompt; `baseline`: unsteered; `role`: its own direction; else a control."""
     strength: float
     """Multiple of the direction; 0 for `prompted` and `baseline`."""
     question: str

@@ -17,8 +17,6 @@ from rolecraft.roles import Role
 from rolecraft.roles._role import describe
 from rolecraft.screening._verdict import Verdict
 
-FORMAT = 1
-
 
 class LockedRole(BaseModel):
     """One role's entry."""
@@ -44,7 +42,7 @@ class Lock(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     run: str
     """Id of the run that screened."""
     model: str

@@ -89,6 +89,6 @@ def _refuse_leaks(inventory: Inventory, questions: Sequence[Question]) -> None:
         for position, text in enumerate(role.questions):
             if (question_id := evaluated.get(text.casefold().strip())) is not None:
                 raise GridError(
-                    f"role {role.id!r}: questions[{position}] is also the evaluation question {question_id!r}; a question"
-                    " that extracts a direction may not evaluate it. Change one of the two."
+                    f"role {role.id!r}: questions[{position}] is also the evaluation question {question_id!r}; a "
+                    "question that extracts a direction may not evaluate it. Change one of the two."
                 )

@@ -38,7 +38,7 @@ class Geometry:
     explained: tuple[float, ...]
     """Share of variance per component, descending."""
     granularity: NDArray[np.float64] | None
-    """Shape (roles,): projection on the granularity axis (levels 4, 5 minus levels 1, 2), where both ends have roles."""
+    """Shape (roles,): projection on the granularity axis (levels 4, 5 minus 1, 2), where both ends have roles."""
     levels: tuple[int | None, ...]
     norms: NDArray[np.float64]
     """Shape (roles,): length of each direction at the site."""
@@ -169,17 +169,19 @@ def confirm(verdicts: pd.DataFrame, table: pd.DataFrame, rule: VerdictRule) -> t
         The verdicts, with roles on whose gain the judges disagree turned to FLAG(judges_disagree), and the share of
         passing roles on which they agree (NaN without one).
     """
-    confirmed = verdicts.copy()
-    agreed = []
-    for position, row in verdicts.iterrows():
+    import pandas as pd
+
+    rows, agreed = [], []
+    for row in verdicts.to_dict("records"):
         if row["verdict"] == "PASS":
             pairs = Pairs(table[table["role"] == row["role"]], rule)
             gain = pairs.contrast(("role", row["strength"]), BASELINE).mean[0] if pairs.strengths else np.nan
             agreed.append(bool(gain > 0))
             if not gain > 0:
                 reason = "judges_disagree"
-                confirmed.loc[position, ["verdict", "strength", "reason", "failed"]] = ["FLAG", np.nan, reason, reason]
-    return confirmed, float(np.mean(agreed)) if agreed else float("nan")
+                row |= {"verdict": "FLAG", "strength": np.nan, "reason": reason, "failed": reason}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=verdicts.columns), float(np.mean(agreed)) if agreed else float("nan")
 
 
 def _facts(
@@ -204,8 +206,8 @@ def _notes(facts: Mapping[str, float], config: Mapping[str, Any], verdicts: pd.D
     notes = []
     if "stable_share" in facts:
         notes.append(
-            f"Verdict and strength agree over all {len(config['seeds'])} seeds for {facts['stable_share']:.0%} of the roles"
-            f" (the verdict alone for {facts['stable_verdict_share']:.0%})."
+            f"Verdict and strength agree over all {len(config['seeds'])} seeds for {facts['stable_share']:.0%} of the "
+            f"roles (the verdict alone for {facts['stable_verdict_share']:.0%})."
         )
     if facts["errors"]:
         notes.append(f"{facts['errors']:.0f} answers failed and count as missing.")
@@ -215,7 +217,9 @@ def _notes(facts: Mapping[str, float], config: Mapping[str, Any], verdicts: pd.D
         notes.append(f"Stopping early saved {facts['saved_share']:.0%} of the full grid's cells.")
     edge = int(verdicts["at_edge"].sum())
     if edge:
-        notes.append(f"{edge} roles are still rising at the largest strength; a wider --strengths may find a better one.")
+        notes.append(
+            f"{edge} roles are still rising at the largest strength; a wider --strengths may find a better one."
+        )
     if facts.get("judge_agreement") is not None:
         notes.append(f"The second judge sees a gain too in {facts['judge_agreement']:.0%} of the roles that passed.")
     return notes
@@ -254,5 +258,6 @@ def granularity_projection(vectors: NDArray[np.float64], levels: Sequence[int | 
     micro = [v for v, level in zip(vectors, levels, strict=True) if level is not None and level <= 2]
     if not macro or not micro:
         return None
-    axis = np.mean(macro, axis=0) - np.mean(micro, axis=0)
-    return vectors @ (axis / np.linalg.norm(axis))
+    axis: NDArray[np.float64] = np.mean(macro, axis=0) - np.mean(micro, axis=0)
+    projection: NDArray[np.float64] = vectors @ (axis / np.linalg.norm(axis))
+    return projection

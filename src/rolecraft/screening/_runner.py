@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,9 +162,7 @@ class ScreenRun:
             todo = [shard for shard in shards if missing & set(shard.keys)]
             name = (self.plan.config.judge, self.plan.config.second_judge)[position]
             here = self.workers == "1"
-            task = Scorer(
-                judge if here else None, name, self.plan.config.model, None if here else self.plan.population
-            )
+            task = Scorer(judge if here else None, name, self.plan.config.model, None if here else self.plan.population)
             done = len(cells) - sum(len(shard.keys) for shard in todo)
             label = f"scores ({judge.name})"
             with self.store.timed(stage), Progress(len(cells), label, done=done, quiet=self.quiet) as progress:
@@ -186,7 +184,7 @@ class ScreenRun:
     def lock(self, book: DirectionBook) -> RolesLock:
         """Decide every role and write `roles.lock`."""
         decisions = self.results().verdicts.to_dict("records")
-        entries = {decision["role"]: self._locked(decision, book) for decision in decisions}
+        entries = {str(decision["role"]): self._locked(decision, book) for decision in decisions}
         content = Lock(
             run=self.store.id,
             model=self.model.name,
@@ -199,7 +197,7 @@ class ScreenRun:
         lock.save()
         return lock
 
-    def _locked(self, decision: dict[str, Any], book: DirectionBook) -> LockedRole:
+    def _locked(self, decision: Mapping[Hashable, Any], book: DirectionBook) -> LockedRole:
         role = self.plan.inventory[decision["role"]]
         entry = LockedRole(
             role_hash=role.hash, verdict=decision["verdict"], conditioner=None, reason=decision["failed"]

@@ -96,9 +96,13 @@ def score_shards(cells: Sequence[Cell], answers: Mapping[str, dict[str, Any]], p
     items = []
     for cell in ordered:
         reference = answers[Cell(cell.role, "prompted", 0.0, cell.question, cell.seed).answer_key]["answer"]
-        items.append(JudgeItem(roles[cell.role], questions[cell.question], answers[cell.answer_key]["answer"], reference))
+        items.append(
+            JudgeItem(roles[cell.role], questions[cell.question], answers[cell.answer_key]["answer"], reference)
+        )
     return [
-        ScoreShard(tuple(score_key(cell) for cell in ordered[start : start + SHARD]), tuple(items[start : start + SHARD]))
+        ScoreShard(
+            tuple(score_key(cell) for cell in ordered[start : start + SHARD]), tuple(items[start : start + SHARD])
+        )
         for start in range(0, len(ordered), SHARD)
     ]
 

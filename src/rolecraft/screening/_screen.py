@@ -72,7 +72,9 @@ class Screen:
             GridError: If the counts differ or a cell is not in the grid.
         """
         if len(cells) != len(outcomes):
-            raise GridError(f"tell: got {len(cells)} cells and {len(outcomes)} outcomes; expected one outcome per cell.")
+            raise GridError(
+                f"tell: got {len(cells)} cells and {len(outcomes)} outcomes; expected one outcome per cell."
+            )
         for cell, outcome in zip(cells, outcomes, strict=True):
             if cell.role not in self.grid.roles or cell.question not in self.grid.questions:
                 raise GridError(f"tell: cell {cell.key} is not in this screen's grid.")

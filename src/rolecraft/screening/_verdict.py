@@ -103,7 +103,7 @@ class Pairs:
         cells = rows.groupby(["arm", "strength", "question"], sort=False)[list(DIMENSIONS)].mean()
         self.questions = list(dict.fromkeys(rows["question"]))
         self.scores: dict[Key, Floats] = {
-            (str(arm), float(strength)): block.droplevel([0, 1]).reindex(self.questions).to_numpy(float)
+            (str(arm), float(str(strength))): block.droplevel([0, 1]).reindex(self.questions).to_numpy(float)
             for (arm, strength), block in cells.groupby(level=[0, 1], sort=False)
         }
         self.overall = {key: mean for key, values in self.scores.items() if np.isfinite(mean := _mean(values[:, 0]))}

@@ -75,7 +75,7 @@ ROLES = (
     PlantedRole("prompter"),
     PlantedRole("ghoster", fulfilment=0.0),
 )
-"""A role that rises to the largest strength; one that peaks inside; one that is anti-controllable; one whose text breaks
+"""One that rises to the largest strength; one that peaks inside; one that is anti-controllable; one whose text breaks
 into loops; one that only the prompt brings about; one that the model does not know."""
 EXPECTED = {
     "riser": "PASS",
@@ -150,7 +150,7 @@ def planted_model(roles: Sequence[PlantedRole] = ROLES) -> LocalModel:
         num_attention_heads=1,
         num_key_value_heads=1,
         max_position_embeddings=2048,
-        rope_theta=1e15,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e15},
         bos_token_id=1,
         eos_token_id=2,
         pad_token_id=0,
@@ -232,9 +232,7 @@ class _Layout:
     def displacements(self) -> dict[str, NDArray[np.float32]]:
         """What naming a role adds before the site."""
         return {
-            role.name: self._vector(
-                {self.speech[role.name]: role.role, self.nobody: role.nobody, self.loop: role.loop}
-            )
+            role.name: self._vector({self.speech[role.name]: role.role, self.nobody: role.nobody, self.loop: role.loop})
             for role in self.roles
         }
 

@@ -4,7 +4,7 @@ Exact: the extraction (role prompt against an empty system text, mean over respo
 the site at half depth, h + alpha v at the last position of prefill and of every decode step, the alpha grid, the six
 dimensions, Pearson r per dimension and role, anti-controllable as r < 0 on all six. The parts live in `conditioning`,
 `measures` and `screening`; this file is their two studies.
-Adapted: SmolLM2-135M for Olmo-3-7B; the offline judge for GPT-4.1-mini; controls at each role's own norm; 32 new tokens.
+Adapted: SmolLM2-135M for Olmo-3-7B; the offline judge for GPT-4.1-mini; controls at each role's norm; 32 new tokens.
 Small: `rolecraft systems run cast-vectors` (planted, then smollm2). Paper's size: `--study smollm2 --full --set
 model=local:PATH` on a GPU (Olmo-3-7B-Instruct: 275 roles x 4 strengths x 228 questions; expected: overall 63.2 for the
 roles' directions against 41.1 for the control).
@@ -30,8 +30,8 @@ SYSTEM = System(
     title="Role Steering of Language Models for Social Simulations",
     arxiv="2608.00023",
     family="conditioning",
-    claim="role directions align text with the role better than an assistant-axis control over a grid of strengths, and "
-    "a per-role screen finds where they do not",
+    claim="role directions align text with the role better than an assistant-axis control over a grid of strengths, "
+    "and a per-role screen finds where they do not",
     published="overall 63.2 (role) vs 41.1 (control); 38 of 275 roles decline on all six dimensions",
 )
 
@@ -53,8 +53,14 @@ class PlantedConfig(StudyConfig):
 def run_planted(config: PlantedConfig, store: RunStore) -> Result:
     """Screen the planted roles once per seed; also with each role's random control passed off as its direction."""
     from rolecraft.screening import ScreenConfig, ScreenRun, decide
-    from rolecraft.testing._planted import EXPECTED, ROLES, PlantedJudge
-    from rolecraft.testing._planted import planted_inventory, planted_model, planted_questions
+    from rolecraft.testing._planted import (
+        EXPECTED,
+        ROLES,
+        PlantedJudge,
+        planted_inventory,
+        planted_model,
+        planted_questions,
+    )
 
     model = planted_model()
     for seed in config.seeds:
@@ -72,9 +78,9 @@ def run_planted(config: PlantedConfig, store: RunStore) -> Result:
             table = run.results().table
         impostor = table.assign(arm=table["arm"].replace({"role": "random", "random": "role"}))
         for arm, rows in (("screen", table), ("random-as-role", impostor)):
-            decided = decide(rows, asked.rule).set_index("role")
+            decided = {row["role"]: row for row in decide(rows, asked.rule).to_dict("records")}
             for role in ROLES:
-                found = decided.loc[role.name]
+                found = decided[role.name]
                 best = max(config.strengths, key=role.share)
                 right = found["verdict"] == EXPECTED[role.name]
                 if EXPECTED[role.name] == "PASS":
@@ -94,8 +100,8 @@ def verdict_planted(result: Result) -> Verdict:
     anti = result.mean("anti_right", "screen")
     found = right.estimate >= 0.9 and impostors.estimate <= 0.1
     note = (
-        f"share of planted roles whose verdict and strength were found; anti-controllable told right {anti.estimate:.0%}; "
-        "control: share of random directions that pass as a role's"
+        "share of planted roles whose verdict and strength were found; anti-controllable told right "
+        f"{anti.estimate:.0%}; control: share of random directions that pass as a role's"
     )
     return Verdict.when(reproduced=found, effect=right, control=impostors, note=note)
 
@@ -154,7 +160,9 @@ def run_smollm2(config: SmolConfig, store: RunStore) -> Result:
             "arm": arm, "seed": cell["seed"], "unit": unit, "overall": score, "bigrams": cell["unique_bigram_ratio"],
         }  # fmt: skip
     for decision in results.verdicts.to_dict("records"):
-        figures = {name: decision[name] for name in ("r", "slope", "norm", "gain_held_out", "anti_controllable", "at_edge")}
+        figures = {
+            name: decision[name] for name in ("r", "slope", "norm", "gain_held_out", "anti_controllable", "at_edge")
+        }
         figures = {name: None if value is None or np.isnan(value) else float(value) for name, value in figures.items()}
         passed = float(decision["verdict"] == "PASS")
         rows[row_key("decision", 0, decision["role"])] = {
@@ -238,10 +246,12 @@ def _held_out(result: Result, strengths: list[float]) -> tuple[float, float]:
 
 
 def verdict_smollm2(result: Result) -> Verdict:
-    """Decide on the claim (check a); the control is another role's direction, which must gain less than the role's own."""
+    """Decide on the claim (check a); the control, another role's direction, must gain less than the role's own."""
     effect = _role_clusters(over_grid(result, "role"), "role", "axis")
     control = _role_clusters(over_grid(result, "shuffled"), "shuffled", "axis")
-    note = "; ".join(f"{name}: {'held' if held else 'not held'} ({figures})" for name, (held, figures) in checks(result).items())
+    note = "; ".join(
+        f"{name}: {'held' if held else 'not held'} ({figures})" for name, (held, figures) in checks(result).items()
+    )
     return Verdict.when(
         reproduced=effect.low > 0 and control.estimate < effect.estimate, effect=effect, control=control, note=note
     )
