@@ -6,8 +6,8 @@
 
 PYTHON ?= python3
 PIP_ARGS ?=
-SCREEN_ROLES ?= pirate,poet,fool,chef
-SCREEN_FLAGS ?=
+SCREEN_ROLES ?= pirate,poet,soldier,ghost,chef,scientist,teacher,judge,assistant,tutor,translator,head-of-state
+SCREEN_FLAGS ?= --questions 6 --control axis,random
 
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet $(PIP_ARGS) -c constraints.txt

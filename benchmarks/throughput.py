@@ -102,7 +102,8 @@ class PlainHook(OneAtATime):
 
         handle = self.hf.model.layers[SITE].register_forward_hook(hook)
         try:
-            return self.hf.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+            ids: torch.Tensor = self.hf.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+            return ids
         finally:
             handle.remove()
 
@@ -121,7 +122,8 @@ class Repeng(OneAtATime):
     def steer(self, role: int, c: float, inputs: Any) -> torch.Tensor:
         """Return prompts and new tokens of one batch."""
         self.controlled.set_control(self.controls[role], c)
-        return self.controlled.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+        ids: torch.Tensor = self.controlled.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+        return ids
 
 
 def load(dtype: torch.dtype, ours: bool) -> LocalModel:
@@ -202,7 +204,7 @@ def sweep(roles: int, pairs: int, rounds: int) -> list[Entry]:
             shares[peer].append(agreement(*zip(*pairs_of_rows, strict=True)))
     where = (
         f"SmolLM2-135M bf16, {torch.get_num_threads()} threads, {roles} roles x 4 strengths x 8 questions, "
-        f"{TOKENS} new tokens, greedy, {rounds} rounds; peer on {pairs} random (role, strength) pairs per round, batch 8"
+        f"{TOKENS} new tokens, greedy, {rounds} rounds; peer on {pairs} random (role, strength) a round, batch 8"
     )
 
     def conditions(peer: str, positions: str) -> str:

@@ -128,7 +128,7 @@ def test_every_command_that_needs_no_model_works(arguments):
 
 def test_a_missing_extra_is_said_without_a_traceback(tmp_path):
     done = run_command_in_base(
-        "screen", "core-v1", "--roles", "pirate-captain", "--control", "none", "--out", str(tmp_path / "run")
+        "screen", "core-v1", "--roles", "pirate", "--control", "none", "--out", str(tmp_path / "run")
     )
     assert done.returncode == 2, done.stderr
     assert "pip install" in done.stderr

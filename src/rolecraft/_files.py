@@ -57,7 +57,11 @@ def read_mapping(path: Path) -> Any:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        return json.loads(text) if path.suffix == ".json" else yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return (
+            json.loads(text)
+            if path.suffix == ".json"
+            else yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        )
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8.") from None
     except json.JSONDecodeError as error:

@@ -140,6 +140,20 @@ class TestShow:
         assert code == 2
         assert "--export needs --stage, one of rows" in err
 
+    def test_a_screen_shows_its_verdicts_once_it_has_scores(self, rolecraft, tmp_path, monkeypatch):
+        verdicts = [{"role": "pirate", "verdict": "PASS", "strength": 1.5, "reason": "", "r_motivation": 0.123}]
+        monkeypatch.setattr("rolecraft.screening.verdict_table", lambda run: verdicts)
+        with RunStore.open(tmp_path / "screen", "screen", {"seeds": [0]}) as store:
+            store.put("answers", "a", {"answer": "Arr"})
+            assert "pirate" not in rolecraft("show", tmp_path / "screen")[1]
+            store.put("scores0", "a", {})
+        _, out, _ = rolecraft("show", tmp_path / "screen")
+        assert "pirate" in out
+        assert "PASS" in out
+        assert "0.123" not in out
+        _, out, _ = rolecraft("show", tmp_path / "screen", "--json")
+        assert json.loads(out)["verdicts"] == verdicts
+
     def test_what_is_no_run_is_said(self, rolecraft, tmp_path):
         code, _, err = rolecraft("show", tmp_path / "nowhere")
         assert code == 2
@@ -210,6 +224,30 @@ class TestSystems:
         assert code == 2
         assert "--resume" in err
         assert rolecraft("systems", "run", "7", "--out", "run", "--resume")[0] == 0
+
+    def test_an_interrupt_among_several_studies_says_how_to_resume_the_one(self, rolecraft, monkeypatch, tmp_path):
+        from rolecraft.systems import _base
+        from tests.systems import test_framework
+
+        def interrupted(result):
+            with RunStore.open(tmp_path / "runs" / "within", "screen", {}):
+                raise KeyboardInterrupt
+
+        monkeypatch.setitem(
+            test_framework.TWO.module.STUDIES,
+            "wide",
+            _base.Study(test_framework.Config, test_framework.run, interrupted),
+        )
+        code, out, err = rolecraft("systems", "run", "--all", "--set", "throws=60", "--seeds", "0,1")
+        assert code == 130
+        assert "study planted" in out
+        (directory,) = (tmp_path / "runs").glob("*-toy-two-wide")
+        out = directory.relative_to(tmp_path)
+        command = f"systems run toy-two --study wide --seeds 0,1 --set throws=60 --out {out} --resume"
+        assert f"Resume with: rolecraft {command}\n" in err
+        monkeypatch.undo()
+        with RunStore.read(directory) as view:
+            assert view.count("rows") == 4
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

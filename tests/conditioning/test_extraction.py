@@ -235,6 +235,14 @@ def test_a_direction_of_zero_is_an_error_but_stops_no_other_role() -> None:
     assert outcomes["judge"].direction is not None
 
 
+def test_sides_that_differ_by_rounding_alone_give_no_direction() -> None:
+    model = PlantedModel(NAMES)
+    model.truth["poet"] = np.zeros_like(model.truth["poet"])
+    model.shift = lambda chat, reply: derive_seed(chat[-1]["content"]) % 997 / 3 + 1e-5 * reply.startswith("as")
+    with pytest.raises(ExtractionError, match="direction is zero"):
+        extract_direction(model, role("poet"))
+
+
 def test_activations_that_are_not_finite_are_an_error_but_stop_no_other_role() -> None:
     model = PlantedModel(NAMES)
     model.shift = lambda chat, reply: float("nan") if reply.startswith("as poet") else 0.0

@@ -61,7 +61,9 @@ def outcome(cell: Cell, kind: str) -> Outcome:
     looping = kind == "looping" and cell.arm == "role" and cell.strength >= 1.5
     phrase = "again and " * 12 if looping else " ".join(rng.choice(PHRASES, 3, replace=False))
     return Outcome(
-        f"{phrase} ({cell.arm} {cell.strength:g})" if cell.arm != "baseline" else f"As it is, {cell.question} is a fair question.",
+        f"{phrase} ({cell.arm} {cell.strength:g})"
+        if cell.arm != "baseline"
+        else f"As it is, {cell.question} is a fair question.",
         dict(zip(DIMENSIONS, np.clip(values, 0, 100).tolist(), strict=True)),
         unique_bigram_ratio=0.31 if looping else float(0.97 - 0.03 * cell.strength + rng.normal(0, 0.01)),
         degenerate=looping,
@@ -72,7 +74,11 @@ def outcome(cell: Cell, kind: str) -> Outcome:
 
 
 def role(number: int, kind: str, families: int = 5) -> Role:
-    name = f"{kind.replace('-', ' ').capitalize()} {number}" if number >= len(KINDS) else kind.replace("-", " ").capitalize()
+    name = (
+        f"{kind.replace('-', ' ').capitalize()} {number}"
+        if number >= len(KINDS)
+        else kind.replace("-", " ").capitalize()
+    )
     return Role(
         id=f"{kind}-{number}",
         name=name,
@@ -84,7 +90,11 @@ def role(number: int, kind: str, families: int = 5) -> Role:
 
 
 def bank(questions: int) -> QuestionBank:
-    return QuestionBank("questions-v1", "1", tuple(Question(id=f"q{n:03}", text=f"What did day {n} teach you?") for n in range(questions)))
+    return QuestionBank(
+        "questions-v1",
+        "1",
+        tuple(Question(id=f"q{n:03}", text=f"What did day {n} teach you?") for n in range(questions)),
+    )
 
 
 def results(
@@ -138,7 +148,12 @@ def results(
             "scores0": {"seconds": 131.2, "units": len(table)},
         },
         "notes": ("2 roles are still rising at the largest strength; a wider --strengths may find a better one.",),
-        "facts": {"scored": float(len(table)), "new_tokens": 151_552.0, "errors": 24.0, "missing_share": float(table["overall"].isna().mean())},
+        "facts": {
+            "scored": float(len(table)),
+            "new_tokens": 151_552.0,
+            "errors": 24.0,
+            "missing_share": float(table["overall"].isna().mean()),
+        },
     }
     return ScreenResults(**fields | dict(change or {}))
 

@@ -15,6 +15,9 @@ INTERRUPTED = 130
 USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """Base of typer's errors about the command line itself; typer does not export it."""
 
+resume_arguments: list[str] = []
+"""Set by a command that does several runs, each of which is resumed by a command line of its own."""
+
 
 def guarded(command: Callable[[], Any]) -> int:
     """Call a typer application that does not handle its own exits, and return the exit code."""
@@ -41,12 +44,10 @@ def _say(message: str) -> None:
 
 def _resume_hint() -> str:
     store = sys.modules.get("rolecraft._run._store")
-    directory = store.last_opened if store else None
+    directory = store.last_run if store else None
     if directory is None:
         return ""
-    arguments = [*sys.argv[1:]]
+    arguments = [argument for argument in resume_arguments or sys.argv[1:] if argument != "--resume"]
     if not any(argument.split("=")[0] == "--out" for argument in arguments):
         arguments += ["--out", str(directory)]
-    if "--resume" not in arguments:
-        arguments.append("--resume")
-    return f"; everything computed so far is stored. Resume with: rolecraft {shlex.join(arguments)}"
+    return f"; everything computed so far is stored. Resume with: rolecraft {shlex.join([*arguments, '--resume'])}"

@@ -31,7 +31,7 @@ def print_table(
 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
-        number = any(isinstance(row.get(name), int | float) for row in rows)
+        number = all(isinstance(row.get(name), int | float | None) for row in rows)
         table.add_column(
             name.replace("_", " "), justify="right" if number else "left", no_wrap=name not in wrap, overflow="fold"
         )

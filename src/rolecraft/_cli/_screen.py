@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -84,23 +84,16 @@ def _finish(results: ScreenResults, directory: Path, as_json: bool) -> None:
     from rich.console import Console
 
     from rolecraft.report import terminal_table, write_report
+    from rolecraft.screening import verdict_rows
 
     report = write_report(results, directory / "report.html")
     if as_json:
-        typer.echo(json.dumps(verdict_rows(results), indent=1))
+        typer.echo(json.dumps(verdict_rows(results.verdicts), indent=1))
     else:
         Console().print(terminal_table(results))
         for note in results.notes:
             typer.echo(f"- {note}")
     typer.echo(f"report: {report}\nlock:   {directory / 'roles.lock'}", err=as_json)
-
-
-def verdict_rows(results: ScreenResults) -> list[dict[str, Any]]:
-    """Return the verdicts as plain JSON rows, None where a value is missing."""
-    return [
-        {name: None if value != value else value for name, value in row.items()}  # NaN is not equal to itself
-        for row in json.loads(results.verdicts.to_json(orient="records"))
-    ]
 
 
 def _forecast(config: ScreenConfig, as_json: bool) -> None:
@@ -115,8 +108,8 @@ def _forecast(config: ScreenConfig, as_json: bool) -> None:
     minutes = "" if forecast.seconds is None else f", about {forecast.seconds / 60:.0f} minutes here"
     typer.echo(
         f"{len(plan.inventory)} roles: {forecast.responses:,} responses to extract directions, "
-        f"{forecast.answers:,} answers, {forecast.scored:,} scores; at most {forecast.new_tokens:,} new tokens{minutes}. "
-        "Nothing was run."
+        f"{forecast.answers:,} answers, {forecast.scored:,} scores; "
+        f"at most {forecast.new_tokens:,} new tokens{minutes}. Nothing was run."
     )
 
 

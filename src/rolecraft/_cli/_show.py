@@ -14,6 +14,12 @@ from rolecraft.errors import UserError
 if TYPE_CHECKING:
     from rolecraft._run import RunView
 
+VERDICT_COLUMNS = (
+    "role", "verdict", "strength", "reason", "shape", "baseline", "prompted", "best", "gain", "gain_low", "gain_high",
+    "control_low",
+)  # fmt: skip
+"""What is printed of a screen's verdicts; `--json` has all of it."""
+
 
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
@@ -42,7 +48,7 @@ def show(
 
 def _describe(view: RunView) -> dict[str, Any]:
     stages = [
-        {"stage": stage, **timing, "per_second": timing["units"] / timing["seconds"] if timing["seconds"] else None}
+        {"stage": stage, **timing, "per_second": timing["units"] / timing["seconds"] if all(timing.values()) else None}
         for stage, timing in view.timings().items()
     ]
     outcome = view.directory / "outcome.json"
@@ -63,7 +69,7 @@ def _verdicts(view: RunView) -> list[dict[str, Any]]:
         return []
     from rolecraft import screening
 
-    return list(screening.verdict_table(view))
+    return screening.verdict_table(view)
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -75,7 +81,8 @@ def _print(found: dict[str, Any]) -> None:
     )
     print_table(found["stages"], ["stage", "units", "seconds", "per_second"])
     if found["verdicts"]:
-        print_table(found["verdicts"], list(found["verdicts"][0]), wrap=["reason", "failed"])
+        columns = [name for name in VERDICT_COLUMNS if name in found["verdicts"][0]]
+        print_table(found["verdicts"], columns, wrap=["reason"])
     if found["outcome"]:
         outcome = found["outcome"]
         effect = outcome["effect"]

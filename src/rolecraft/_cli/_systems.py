@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rolecraft._cli import _errors
 from rolecraft._cli._output import cell_text, print_json, print_table
 from rolecraft.errors import RolecraftError, UserError
 
@@ -97,8 +98,11 @@ def run(
         make_config(entry.study(name).config, full=full, seeds=_seeds(seeds), settings=settings or [])
         for entry, name in chosen
     ]
+    options = [*(["--full"] if full else []), *(["--seeds", seeds] if seeds else []), *(["--record"] if record else [])]
+    options += [part for setting in settings or [] for part in ("--set", setting)]
     outcomes, failed = [], []
     for (entry, name), config in zip(chosen, configs, strict=True):
+        _errors.resume_arguments = ["systems", "run", entry.system.name, "--study", name, *options]
         try:
             outcome = _run_one(entry, name, config, out, full=full, resume=resume, record=record)
         except RolecraftError as error:

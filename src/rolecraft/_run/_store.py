@@ -24,8 +24,9 @@ VOLATILE = frozenset({"budget", "concurrency", "dry_run", "out", "record", "resu
 
 RECORD, DATABASE, LOCK = "run.json", "run.db", "run.lock"
 
-last_opened: Path | None = None
-"""Directory of the run this process opened last, so that an interrupted command can say how to resume it."""
+last_run: Path | None = None
+"""Directory of the run this process opened last, not counting runs within runs: an interrupted command names it."""
+_open_stores = 0
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS units (
@@ -168,7 +169,7 @@ class RunStore(RunView):
                 are there and `resume` is False, or the directory holds something else.
             RolecraftError: If the disk is full or the database is damaged.
         """
-        global last_opened
+        global last_run, _open_stores
         directory, volatile = Path(directory), frozenset(volatile)
         _refuse_foreign(directory)
         with _speaking(directory):
@@ -194,7 +195,8 @@ class RunStore(RunView):
                     database.close()
                 os.close(lock)
                 raise
-        last_opened = directory
+        last_run = last_run if _open_stores else directory
+        _open_stores += 1
         return cls(directory, database, record, lock)
 
     @staticmethod
@@ -260,10 +262,12 @@ class RunStore(RunView):
 
     def close(self) -> None:
         """Close the database and let the next process in."""
+        global _open_stores
         super().close()
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1
+            _open_stores -= 1
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -15,6 +15,9 @@ from rolecraft.conditioning._trials import Subject, Trial
 PROMPTED, BASE = 0, 1
 """The sides: as the role, and what it is held against."""
 
+_ROUNDING = 1e-6
+"""Of the activations' norm: what float32 cannot tell from zero."""
+
 
 @dataclass(eq=False)
 class Tally:
@@ -100,7 +103,7 @@ class Tally:
         vector = self.vector()
         if self.non_finite or (vector is not None and not np.isfinite(vector.astype(np.float32)).all()):
             return "non_finite", f"{name}: the model's activations are not finite; try float32."
-        flat = [] if vector is None else [s for s, v in zip(self.sites, vector, strict=True) if not v.any()]
+        flat = [] if vector is None else self._flat(vector)
         if flat:
             return "zero", f"{name}: the two sides do not differ at site {flat[0]}; the direction is zero."
         required = min(self.recipe.min_pairs, max(1, self.one_pass // 4))
@@ -111,6 +114,12 @@ class Tally:
                 "Ask more questions, run more passes or loosen the filter."
             )
         return "", ""
+
+    def _flat(self, vector: Float64) -> list[int]:
+        """Return the sites where the direction is no longer than rounding makes it."""
+        sizes = np.linalg.norm(vector, axis=1)
+        scales = np.linalg.norm(self.side(PROMPTED).mean, axis=1)
+        return [s for s, size, scale in zip(self.sites, sizes, scales, strict=True) if size <= _ROUNDING * scale]
 
 
 def by_site(sites: Sequence[int], vectors: Float64) -> dict[int, np.ndarray[tuple[int], np.dtype[np.float32]]]:

@@ -164,7 +164,9 @@ def _control_finding(whole: dict[str, Any]) -> list[str]:
     if not parts:
         return []
     listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + f" and {parts[-1]}"
-    return [f"At strength {strength_text(whole['strengths'][best])}, its best on average, the role's own direction is {listed}."]
+    return [
+        f"At strength {strength_text(whole['strengths'][best])}, its best on average, the role's own direction is {listed}."
+    ]
 
 
 def _control(arm: str) -> str:
@@ -254,4 +256,8 @@ def _stability(results: ScreenResults) -> list[tuple[str, int]] | None:
     both = int(results.verdicts["same_strength"].sum())
     verdict = int(results.verdicts["same_verdict"].sum())
     rest = len(results.verdicts) - verdict
-    return [("verdict and strength agree", both), ("verdict agrees, strength differs", verdict - both), ("verdict differs", rest)]
+    return [
+        ("verdict and strength agree", both),
+        ("verdict agrees, strength differs", verdict - both),
+        ("verdict differs", rest),
+    ]

@@ -39,7 +39,11 @@ def render(results: ScreenResults) -> str:
     page, drawings = build_page(results)
     script = "\n".join((TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS)
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {
         "number": number, "signed": signed, "percent": percent, "strength": strength_text,

@@ -72,9 +72,7 @@ def population(results: ScreenResults, cells: Cells, rule: VerdictRule) -> dict[
     margins = {
         arm: [
             _bounds(
-                bootstrap_mean(
-                    np.subtract(over_roles("gain", "role", s), over_roles("gain", arm, s)), level=rule.level
-                )
+                bootstrap_mean(np.subtract(over_roles("gain", "role", s), over_roles("gain", arm, s)), level=rule.level)
             )
             for s in strengths
         ]

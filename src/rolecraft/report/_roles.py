@@ -71,7 +71,9 @@ def ordered(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
     return sorted(rows, key=place)
 
 
-def role_view(row: Mapping[str, Any], role: Role, cells: Cells, strengths: Sequence[float], rule: VerdictRule) -> dict[str, Any]:
+def role_view(
+    row: Mapping[str, Any], role: Role, cells: Cells, strengths: Sequence[float], rule: VerdictRule
+) -> dict[str, Any]:
     """Return what the template prints for one role."""
     verdict = str(row["verdict"])
     best = finite(row["strength"])

@@ -145,12 +145,16 @@ def explain(part: str) -> Reason:
             "At the same strength and norm this control does as well, within the interval: what was gained may come from"
             " the push, not from where it points."
         )
-        return Reason(code, title, meaning, "Ask more --questions, or extract from more pairs to sharpen the direction.")
+        return Reason(
+            code, title, meaning, "Ask more --questions, or extract from more pairs to sharpen the direction."
+        )
     if dimension := _after("declines_", code):
         title = f"{DIMENSIONS.get(dimension, dimension)} falls below the unsteered model"
         meaning = "The upper end of the interval lies under zero: this dimension pays for the others."
         return Reason(code, title, meaning, "Prefer a smaller strength at which no dimension declines.")
-    return Reason(code, "Could not be steered", part.strip().rstrip(".") + ".", "Complete the role's profile and run again.")
+    return Reason(
+        code, "Could not be steered", part.strip().rstrip(".") + ".", "Complete the role's profile and run again."
+    )
 
 
 def _after(prefix: str, code: str) -> str:

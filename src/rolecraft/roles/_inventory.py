@@ -11,6 +11,7 @@ from typing import Any
 
 from rolecraft._files import bundled, read_records
 from rolecraft.errors import RoleError, did_you_mean
+from rolecraft.roles._cells import role_from_cells
 from rolecraft.roles._role import Role, parse_role
 
 
@@ -91,5 +92,6 @@ def load_inventory(source: str | Path) -> Inventory:
     roles: list[Role] = []
     for record in read_records(path, "roles"):
         header |= record.header
-        roles.append(parse_role(record.data, where=record.where))
+        data = role_from_cells(record.data, record.where) if path.suffix == ".csv" else record.data
+        roles.append(parse_role(data, where=record.where))
     return Inventory(str(header.get("name", path.stem)), str(header.get("version", "0")), tuple(roles))

@@ -48,7 +48,8 @@ class QuestionBank:
             for value in (question.id, question.text.casefold()):
                 if value in seen:
                     raise RoleError(
-                        f"question bank {self.name!r}: {question.id} repeats {seen[value]} ({value!r}); ids and texts must be unique."
+                        f"question bank {self.name!r}: {question.id} repeats {seen[value]} ({value!r}); "
+                        "ids and texts must be unique."
                     )
                 seen[value] = question.id
 

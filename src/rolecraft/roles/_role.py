@@ -26,7 +26,9 @@ class _Strict(BaseModel):
             unknown = [str(key) for key in data if key not in cls.model_fields]
             if unknown:
                 known = ", ".join(cls.model_fields)
-                raise ValueError(f"unknown key {unknown[0]!r}.{did_you_mean(unknown[0], cls.model_fields)} Known: {known}")
+                raise ValueError(
+                    f"unknown key {unknown[0]!r}.{did_you_mean(unknown[0], cls.model_fields)} Known: {known}"
+                )
         return data
 
 

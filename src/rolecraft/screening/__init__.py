@@ -6,7 +6,7 @@ from rolecraft.screening._forecast import Forecast
 from rolecraft.screening._grid import CONTROLS, Cell, Grid
 from rolecraft.screening._lock import Admission, LockedRole, RolesLock, load_lock
 from rolecraft.screening._plan import Plan
-from rolecraft.screening._results import Geometry, ScreenResults, curves, load_results
+from rolecraft.screening._results import Geometry, ScreenResults, curves, load_results, verdict_rows, verdict_table
 from rolecraft.screening._runner import ScreenRun
 from rolecraft.screening._screen import Outcome, Screen
 from rolecraft.screening._verdict import DECISION_COLUMNS, VerdictRule, decide, stability
@@ -34,4 +34,6 @@ __all__ = [
     "load_lock",
     "load_results",
     "stability",
+    "verdict_rows",
+    "verdict_table",
 ]

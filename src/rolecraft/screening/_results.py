@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,17 @@ def assemble(store: RunView) -> ScreenResults:
         notes=tuple(_notes(facts, config, verdicts)),
         facts=facts,
     )
+
+
+def verdict_table(store: RunView) -> list[dict[str, Any]]:
+    """Return the verdicts of an open run as plain JSON rows, None where a value is missing."""
+    return verdict_rows(assemble(store).verdicts)
+
+
+def verdict_rows(verdicts: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return verdicts as plain JSON rows, None where a value is missing."""
+    rows: list[dict[str, Any]] = json.loads(verdicts.to_json(orient="records", double_precision=6))
+    return rows
 
 
 def _table(store: RunView, judge: int) -> pd.DataFrame:

@@ -20,9 +20,12 @@ import numpy as np
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, put_row, row_key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rolecraft._run import RunStore
     from rolecraft.measures import Interval
     from rolecraft.screening import ScreenConfig
+    from rolecraft.testing._planted import PlantedRole
 
 SYSTEM = System(
     number=1,
@@ -87,10 +90,18 @@ def run_planted(config: PlantedConfig, store: RunStore) -> Result:
                     right = right and found["strength"] == best
                 put_row(
                     store, arm, seed, role.name, right=float(right),
-                    anti_right=float(found["anti_controllable"] == role.speaks_neutral),
+                    anti_right=_anti_right(role, config.strengths, found["anti_controllable"]),
                     above_control=float(found["control"]), passed=float(found["verdict"] == "PASS"),
                 )  # fmt: skip
     return Result.read(store)
+
+
+def _anti_right(role: PlantedRole, strengths: Sequence[float], found: bool) -> float | None:
+    """Return whether anti-controllable was told right; None where the planted curve has no clear trend."""
+    from rolecraft.measures import pearson
+
+    r = pearson(strengths, [role.share(strength) for strength in strengths]).r
+    return float(found == (r < 0)) if abs(r) > 0.5 else None
 
 
 def verdict_planted(result: Result) -> Verdict:

@@ -1,7 +1,7 @@
 """How far the judges can be relied on: the offline judge on labelled cases, and against an LLM judge.
 
-    python benchmarks/judges.py                                     # results/judge-offline.json
-    python benchmarks/judges.py --llm openai:NAME@URL --label NAME  # results/judge-agreement.json
+    python benchmarks/_judges.py                                     # results/judge-offline.json
+    python benchmarks/_judges.py --llm openai:NAME@URL --label NAME  # results/judge-agreement.json
 
 The offline judge's agreement is out of sample: every role is scored by coefficients fitted without it. The bundled
 coefficients are rewritten with --write, when features or cases have changed.
