@@ -140,6 +140,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
+            os.fchmod(file.fileno(), 0o644)  # mkstemp's is for the owner alone
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -189,6 +189,13 @@ def test_a_pass_more_fills_up_what_the_filter_rejected() -> None:
     assert once.n_tried == 16
 
 
+def test_every_pass_draws_anew() -> None:
+    model = PlantedModel(NAMES)
+    seen: list[str] = []
+    extract_direction(model, role("pirate", 8, 2), accept=Scripted(lambda p, b: seen.extend((p, b))))
+    assert len(seen) == len(set(seen)) == 2 * 2 * 16
+
+
 def test_rejected_pairs_leave_no_trace() -> None:
     model = PlantedModel(NAMES)
     model.shift = lambda chat, reply: 1000.0 if int(reply[-1]) % 2 else 0.0

@@ -34,15 +34,22 @@ def test_the_direction_is_the_difference_of_the_means_of_what_was_said(model: Lo
     readable: ReadableModel = model
     pirate = role("pirate")
     extraction = extract_direction(readable, pirate, SMALL, batch_pairs=3)
-    means = []
     trials = plan(role_subject(pirate, SMALL, None), SMALL, 0)[: extraction.n_tried]
+    said = [
+        [
+            reply.text
+            for reply in model.generate(
+                [t.chats[side] for t in trials], SMALL.sampling, seeds=[t.seeds[side] for t in trials]
+            )
+        ]
+        for side in (0, 1)
+    ]
+    kept = [i for i in range(len(trials)) if said[0][i].strip() and said[1][i].strip()]
+    assert len(kept) == extraction.n_pairs
+    means = []
     for side in (0, 1):
-        chats = [trial.chats[side] for trial in trials]
-        replies = model.generate(chats, SMALL.sampling, seeds=[trial.seeds[side] for trial in trials])
-        texts = [reply.text for reply in replies]
-        rows = dict(model.activations(chats, texts))
-        assert len(rows) == len(trials)
-        means.append(np.mean([rows[i] for i in range(len(trials))], axis=0))
+        rows = dict(model.activations([trials[i].chats[side] for i in kept], [said[side][i] for i in kept]))
+        means.append(np.mean([rows[place] for place in range(len(kept))], axis=0))
     assert extraction.direction is not None
     for site in range(model.n_sites):
         np.testing.assert_allclose(extraction.direction.at(site), means[0][site] - means[1][site], atol=1e-5)

@@ -12,6 +12,7 @@ import torch
 from rolecraft.conditioning import Intervention, Steering
 from rolecraft.errors import SteeringShapeError, UserError
 from rolecraft.models import LocalModel, chat, choose
+from rolecraft.models._network import batches
 from rolecraft.testing import tiny_model
 from tests.models._reference import forward, vector
 
@@ -142,3 +143,17 @@ def test_choose_takes_the_likeliest_option(model: LocalModel) -> None:
     assert summed[1] == 0
     with pytest.raises(UserError, match="row 1"):
         choose(model, CHATS[:2], [["a"], []])
+
+
+def test_batches_are_even_and_keep_to_every_limit() -> None:
+    sizes = [(length, length % 7) for length in range(1, 60)]
+    for rows, limits in ((10, (10**6, 10**6)), (100, (200, 10**6)), (100, (10**6, 20)), (1, (1, 1))):
+        split_up = batches(sizes, sizes, rows, limits)
+        assert sorted(row for batch in split_up for row in batch) == list(range(59))
+        for batch in split_up:
+            assert len(batch) <= rows
+            for place, limit in enumerate(limits):
+                assert len(batch) == 1 or max(sizes[row][place] for row in batch) * len(batch) <= limit
+    assert [len(batch) for batch in batches([(1,)] * 130, range(130), 128, (10**6,))] == [65, 65]
+    assert [len(batch) for batch in batches([(1,)] * 130, range(130), 500, (128,))] == [65, 65]
+    assert batches([], [], 4, (4,)) == []

@@ -10,12 +10,24 @@ import pandas as pd
 
 from rolecraft.measures import DIMENSIONS
 from rolecraft.roles import Inventory, Question, QuestionBank, Role
-from rolecraft.screening import Cell, Grid, Outcome, Screen, ScreenConfig, ScreenResults, VerdictRule, curves
-from rolecraft.screening import Geometry, decide, stability
+from rolecraft.screening import (
+    Cell,
+    Geometry,
+    Grid,
+    Outcome,
+    Screen,
+    ScreenConfig,
+    ScreenResults,
+    VerdictRule,
+    curves,
+    decide,
+    stability,
+)
 from rolecraft.screening._results import granularity_projection
 
 KINDS = (
-    "rising", "peaked", "flat", "declining", "anti", "prompt-only", "control-as-good", "looping", "failed", "no-direction",
+    "rising", "peaked", "flat", "declining", "anti", "prompt-only", "control-as-good", "looping", "failed",
+    "no-direction",
 )  # fmt: skip
 """Planted behaviours; `failed` has answers without scores, `no-direction` an extraction that came to nothing."""
 

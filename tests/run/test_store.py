@@ -163,6 +163,25 @@ class TestResuming:
             open_store(directory)
         open_store(directory).close()
 
+    def test_looking_who_holds_a_run_does_not_keep_the_next_process_out(self, directory):
+        open_store(directory).close()
+        stop = threading.Event()
+
+        def look():
+            with RunStore.read(directory) as view:
+                while not stop.is_set():
+                    assert view.holder in (None, os.getpid())
+                    time.sleep(0.001)
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            for _ in range(50):
+                open_store(directory).close()
+        finally:
+            stop.set()
+            thread.join()
+
 
 class TestCrashes:
     @pytest.mark.parametrize("statement", ["BEGIN", "INSERT", "COMMIT"])

@@ -308,7 +308,7 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 def _hold(directory: Path) -> int:
     """Lock the directory for this process; the system lets go of the lock when the process ends, however it ends."""
     lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    if not _lock(lock, fcntl.LOCK_EX):
+    if not _lock(lock, fcntl.LOCK_EX, patience=0.1):
         holder = os.pread(lock, 32, 0).decode().strip() or "unknown"
         os.close(lock)
         raise RunMismatchError(
@@ -320,12 +320,17 @@ def _hold(directory: Path) -> int:
     return lock
 
 
-def _lock(file: int, kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _lock(file: int, kind: int, patience: float = 0.0) -> bool:
+    """Try to lock; with some seconds of patience, since `RunView.holder` holds a shared lock for a moment."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.01)
 
 
 def _refuse_foreign(directory: Path) -> None:

@@ -76,6 +76,12 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transforme
                     new[targets, :, : width - length] = 0
                 new[targets, :, width - length :] = old[origins, :, :length]
 
+    def clear(self) -> None:
+        """Give the buffers back."""
+        self.length = 0
+        self.is_initialized = False
+        del self.keys, self.values
+
     def keep(self, rows: Tensor) -> None:
         """Keep only `rows`, in that order."""
         keys, values = self.used()
@@ -100,9 +106,10 @@ class RowCache(Cache):
         super().__init__(layers=[_RowLayer(capacity, turned) for _ in range(sites)])
 
     def expanded(self, rows: Sequence[int], lengths: Sequence[int], capacity: int, turned: bool = False) -> RowCache:
-        """Return a new cache: its row i is the first `lengths[i]` columns of row `rows[i]` of this one, right-aligned.
+        """Turn this cache into another: its row i is the first `lengths[i]` columns of row `rows[i]`, right-aligned.
 
-        All rows then end in the same column; columns before a shorter row hold zeros.
+        All rows then end in the same column; columns before a shorter row hold zeros. This cache is empty afterwards,
+        so that never more than one block is held twice.
         """
         device = self.layers[0].values.device if self.layers[0].is_initialized else None
         groups = [
@@ -116,6 +123,7 @@ class RowCache(Cache):
         new = RowCache(len(self.layers), capacity, turned)
         for layer, source in zip(new.layers, self.layers, strict=True):
             layer.fill(source, groups, len(rows), max(lengths))
+            source.clear()
         return new
 
     def keep(self, rows: Tensor) -> None:

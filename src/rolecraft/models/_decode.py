@@ -50,11 +50,10 @@ def decode(
         stops: Tokens that end a reply; they are not part of it.
     """
     shared = Shared(prompts, [(tuple(p), *map(id, _early(row))) for p, row in zip(prompts, steering.rows, strict=True)])
-    prefix = _prefix(network, prompts, steering, shared)
     lengths = torch.tensor([len(prompt) - 1 for prompt in prompts], device=network.device)
     width = int(lengths.max())
+    prefix = _prefix(network, prompts, steering, shared)
     cache = shared.expand(prefix, lengths, width + sampling.max_tokens, network.turned)
-    del prefix
     columns = torch.arange(width + sampling.max_tokens, device=network.device)
     mask = (columns >= (width - lengths)[:, None]).long() if bool((lengths < width).any()) else None
     tokens = torch.tensor([prompt[-1] for prompt in prompts], device=network.device)

@@ -143,18 +143,24 @@ def batches(
         limits: For each number in `sizes`, the most padded tokens per batch (a single row may exceed them).
     """
     ranked = sorted(range(len(sizes)), key=lambda row: order[row])
+    greedy = _fill(ranked, sizes, rows, limits)
+    return _fill(ranked, sizes, -(-len(ranked) // max(1, len(greedy))), limits)
+
+
+def _fill(
+    ranked: Sequence[int], sizes: Sequence[tuple[int, ...]], rows: int, limits: tuple[int, ...]
+) -> list[list[int]]:
+    """Put rows into a batch until it is full, then into the next."""
     result: list[list[int]] = []
-    start = 0
-    while start < len(ranked):
-        left = len(ranked) - start
-        even = -(-left // -(-left // rows))
-        end = start + 1
-        widest = sizes[ranked[start]]
-        while end < start + even:
-            widest = tuple(map(max, widest, sizes[ranked[end]]))
-            if any(width * (end - start + 1) > limit for width, limit in zip(widest, limits, strict=True)):
-                break
-            end += 1
-        result.append(ranked[start:end])
-        start = end
+    widest: tuple[int, ...] = ()
+    for row in ranked:
+        wider = tuple(map(max, widest, sizes[row])) if result else sizes[row]
+        batch = result[-1] if result else []
+        fits = all(width * (len(batch) + 1) <= limit for width, limit in zip(wider, limits, strict=True))
+        if result and len(batch) < rows and fits:
+            batch.append(row)
+            widest = wider
+        else:
+            result.append([row])
+            widest = sizes[row]
     return result

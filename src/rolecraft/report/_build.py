@@ -121,10 +121,6 @@ def _lede(results: ScreenResults, roles: int) -> str:
     )
 
 
-def _plural_verb(count: int) -> str:
-    return "passes" if count == 1 else "pass"
-
-
 def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
@@ -143,10 +139,11 @@ def _findings(results: ScreenResults, whole: dict[str, Any]) -> list[str]:
     found += _text_finding(whole)
     anti = results.verdicts[results.verdicts["anti_controllable"]]
     if len(anti):
+        falls = "falls" if len(anti) == 1 else "fall"
         passing = int((anti["verdict"] == "PASS").sum())
+        still = f"; {passing} of them still {'passes' if passing == 1 else 'pass'} at an early peak" if passing else ""
         found.append(
-            f"{len(anti)} {_plural('role', len(anti))} {'falls' if len(anti) == 1 else 'fall'} on all six dimensions as"
-            f" strength grows{f'; {passing} of them still {_plural_verb(passing)} at an early peak' if passing else ''}."
+            f"{len(anti)} {_plural('role', len(anti))} {falls} on all six dimensions as strength grows{still}."
         )
     return found
 
@@ -156,17 +153,22 @@ def _control_finding(whole: dict[str, Any]) -> list[str]:
     if not gains or not whole["margins"]:
         return []
     best = max(gains)[1]
-    margins = {arm: series[best] for arm, series in whole["margins"].items() if series[best]}
     parts = [
-        f"{signed(m[0])} {interval(m[1], m[2])} {'above' if m[1] > 0 else 'below' if m[2] < 0 else 'level with'} the {_control(arm)}"
-        for arm, m in margins.items()
+        f"{signed(margin[0])} {interval(margin[1], margin[2])} {_side(margin)} the {_control(arm)}"
+        for arm, series in whole["margins"].items()
+        if (margin := series[best])
     ]
     if not parts:
         return []
     listed = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + f" and {parts[-1]}"
-    return [
-        f"At strength {strength_text(whole['strengths'][best])}, its best on average, the role's own direction is {listed}."
-    ]
+    where = strength_text(whole["strengths"][best])
+    return [f"At strength {where}, its best on average, the role's own direction is {listed}."]
+
+
+def _side(margin: list[float]) -> str:
+    if margin[1] == margin[2]:
+        return "(one role, no interval) against"
+    return "above" if margin[1] > 0 else "below" if margin[2] < 0 else "(not clearly different) against"
 
 
 def _control(arm: str) -> str:
@@ -194,13 +196,14 @@ def _setup(results: ScreenResults) -> list[tuple[str, str]]:
         ("Inventory", f"{inventory.name} {inventory.version}, {config.get('inventory_hash') or inventory.hash}"),
         ("Model", f"{config.get('model_name', config['model'])}{f', revision {revision}' if revision else ''}"),
         ("Steered at", f"decoder block {site}" if site is not None else "the decoder block at half depth"),
-        ("Directions", f"{config['preset']}, {config['instructions']} instructions × {config['role_questions']} questions"
-         f" per role, pairs kept by {config['accept']}"),
+        ("Directions", f"{config['preset']}, {config['instructions']} instructions × {config['role_questions']}"
+         f" questions per role, pairs kept by {config['accept']}"),
         ("Strengths", ", ".join(strength_text(s) for s in config["strengths"])),
         ("Controls", ", ".join(config["control"]) or "none"),
         ("Questions", f"{config['questions']} of {results.questions.name} {results.questions.version}"),
         ("Seeds", ", ".join(map(str, config["seeds"]))),
-        ("Answers", f"up to {config['max_tokens']} new tokens, temperature {config['temperature']:g}, top-p {config['top_p']:g}"),
+        ("Answers", f"up to {config['max_tokens']} new tokens, temperature {config['temperature']:g}, top-p"
+         f" {config['top_p']:g}"),
         ("Judge", ", ".join(judges)),
         ("Grid", f"adaptive, {config['round_questions']} questions a round" if config["adaptive"] else "full"),
         ("Run", results.run_id),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolecraft._files import write_atomic
 from rolecraft.report._build import build_page
-from rolecraft.report._words import ARMS, interval, number, percent, signed, strength_text
+from rolecraft.report._words import number, percent, signed
 
 if TYPE_CHECKING:
     from rolecraft.screening._results import ScreenResults
@@ -45,17 +45,13 @@ def render(results: ScreenResults) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "number": number, "signed": signed, "percent": percent, "strength": strength_text,
-    }  # fmt: skip
+    environment.filters |= {"number": number, "signed": signed, "percent": percent}
     return environment.get_template("report.html.j2").render(
         **page,
-        arms=ARMS,
-        interval=interval,
-        style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704  # our own file
-        script=Markup(script),  # noqa: S704  # our own files
+        style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
+        script=Markup(script),
         script_hash=_content_hash(script),
-        data=Markup(script_json(drawings)),  # noqa: S704  # escaped by script_json
+        data=Markup(script_json(drawings)),
     )
 
 

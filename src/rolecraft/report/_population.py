@@ -58,34 +58,34 @@ def broken_rules(cell: Mapping[str, float], rule: VerdictRule) -> list[str]:
 
 
 def population(results: ScreenResults, cells: Cells, rule: VerdictRule) -> dict[str, Any]:
-    """Return the data of the population's charts; every interval resamples roles."""
+    """Return the data of the population's charts.
+
+    Every interval resamples roles. At each strength only the roles that were scored under every arm count, so that the
+    arms are compared over the same roles.
+    """
     strengths = [float(s) for s in results.config["strengths"]]
     arms = [arm for arm in ("role", *results.config["control"]) if any(key[1] == arm for key in cells)]
-    roles = list(dict.fromkeys(key[0] for key in cells))
-
-    def over_roles(name: str, arm: str, strength: float) -> list[float]:
-        return [cells.get((role, arm, strength), {}).get(name, np.nan) for role in roles]
-
-    def series(name: str, arm: str) -> list[list[float] | None]:
-        return [_bounds(bootstrap_mean(over_roles(name, arm, s), level=rule.level)) for s in strengths]
-
-    margins = {
-        arm: [
-            _bounds(
-                bootstrap_mean(np.subtract(over_roles("gain", "role", s), over_roles("gain", arm, s)), level=rule.level)
-            )
-            for s in strengths
-        ]
-        for arm in arms
-        if arm != "role"
+    steered = list(dict.fromkeys(role for role, arm, _ in cells if arm == "role"))
+    shared = {
+        s: [r for r in steered if all(finite(cells.get((r, arm, s), {}).get("gain")) is not None for arm in arms)]
+        for s in strengths
     }
+
+    def mean(name: str, arm: str, strength: float, less: str = "") -> list[float] | None:
+        roles = shared[strength] if strength in shared else steered
+        values = [cells.get((role, arm, strength), {}).get(name, np.nan) for role in roles]
+        if less:
+            values = [value - cells[role, less, strength][name] for value, role in zip(values, roles, strict=True)]
+        return _bounds(bootstrap_mean(values, level=rule.level))
+
+    controls = [arm for arm in arms if arm != "role"] if "role" in arms else []
     return {
         "strengths": strengths,
-        "gain": {arm: series("gain", arm) for arm in arms},
-        "prompted_gain": _bounds(bootstrap_mean(over_roles("gain", "prompted", 0.0), level=rule.level)),
-        "margins": margins if "role" in arms else {},
-        "bigrams": {arm: series("unique_bigram_ratio", arm) for arm in arms},
-        "baseline_bigrams": _bounds(bootstrap_mean(over_roles("unique_bigram_ratio", "baseline", 0.0))),
+        "gain": {arm: [mean("gain", arm, s) for s in strengths] for arm in arms},
+        "prompted_gain": mean("gain", "prompted", 0.0),
+        "margins": {arm: [mean("gain", "role", s, less=arm) for s in strengths] for arm in controls},
+        "bigrams": {arm: [mean("unique_bigram_ratio", arm, s) for s in strengths] for arm in arms},
+        "baseline_bigrams": mean("unique_bigram_ratio", "baseline", 0.0),
         "min_diversity": rule.min_diversity,
         "chosen": chosen_strengths(results.verdicts, strengths),
     }

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rolecraft.screening._results import ScreenResults
 
-TEXT_BUDGET = 1_000_000
+TEXT_BUDGET = 600_000
 """Characters of example answers in a page, shared by all roles; each answer is cut to its part of them."""
 SHORTEST, LONGEST = 160, 2_000
 """Bounds of the cut, in characters."""
@@ -119,7 +119,8 @@ def _sentence(row: Mapping[str, Any]) -> str:
     if row["verdict"] == "PASS_PROMPT_ONLY":
         prompt = finite(row["prompted"]), finite(row["baseline"])
         more = f" ({number(prompt[0])} against {number(prompt[1])})" if None not in prompt else ""
-        return f"Play it by prompt: the prompted model is clearly more in role than the bare one{more}, and no strength passes.{level}"
+        found = f"the prompted model is clearly more in role than the bare one{more}, and no strength passes"
+        return f"Play it by prompt: {found}.{level}"
     return f"Do not rely on it: neither a strength nor the prompt passes.{level}"
 
 
@@ -138,7 +139,7 @@ def _advice(row: Mapping[str, Any]) -> Iterable[str]:
         yield f"The seeds disagree about {what} ({row['verdicts']}): ask more --questions before relying on it."
     half = finite(row.get("split_half"))
     if half is not None and half < WEAK_SPLIT_HALF:
-        yield f"The two halves of its pairs give different directions (cosine {number(half, 2)}): extract from more pairs."
+        yield f"Two halves of its pairs give different directions (cosine {number(half, 2)}): extract from more pairs."
     missing = finite(row.get("missing"))
     if missing:
         yield f"{percent(missing)} of this role's answers have no score."
@@ -228,13 +229,9 @@ def _choose(
     return [("largest gain", ranked[0]), ("middling", ranked[len(ranked) // 2]), ("smallest gain", ranked[-1])]
 
 
-def _answer(key: tuple[str, float], cell: tuple[float, str, str], texts: Texts) -> dict[str, Any]:
+def _answer(key: tuple[str, float], cell: tuple[float, str, str], texts: Texts) -> list[Any]:
+    """Return [arm, strength, score, position of the text, why there is none]."""
     score, answer, note = cell
     found = finite(score)
-    return {
-        "arm": key[0],
-        "strength": key[1],
-        "score": None if found is None else round(found),
-        "text": texts.add(answer if isinstance(answer, str) else ""),
-        "note": note if isinstance(note, str) else "",
-    }
+    text = texts.add(answer if isinstance(answer, str) else "")
+    return [*key, None if found is None else round(found), text, note if isinstance(note, str) else ""]

@@ -142,8 +142,8 @@ def explain(part: str) -> Reason:
     if arm := _after("no_gain_over_", code):
         title = f"Not clearly better than the control: {ARMS.get(arm, arm)}"
         meaning = (
-            "At the same strength and norm this control does as well, within the interval: what was gained may come from"
-            " the push, not from where it points."
+            "At the same strength and norm this control does as well, within the interval: what was gained may come"
+            " from the push, not from where it points."
         )
         return Reason(
             code, title, meaning, "Ask more --questions, or extract from more pairs to sharpen the direction."
@@ -162,8 +162,18 @@ def _after(prefix: str, code: str) -> str:
 
 
 def split_reasons(failed: str) -> list[Reason]:
-    """Explain a verdict's `failed`, each entry once."""
-    return [explain(part) for part in dict.fromkeys(failed.split("; ")) if part.strip()]
+    """Explain a verdict's `failed`, each entry once; a note after a code may itself hold semicolons."""
+    parts: list[str] = []
+    for part in failed.split("; "):
+        if parts and not _is_code(part.partition(":")[0].strip()):
+            parts[-1] += f"; {part}"
+        elif part.strip():
+            parts.append(part)
+    return [explain(part) for part in dict.fromkeys(parts)]
+
+
+def _is_code(word: str) -> bool:
+    return word in REASONS or word.startswith(("no_gain_over_", "declines_"))
 
 
 def headline(counts: Mapping[str, int]) -> str:
@@ -174,12 +184,14 @@ def headline(counts: Mapping[str, int]) -> str:
     """
     total = sum(counts.values())
     steered, prompted, flagged = (counts.get(verdict, 0) for verdict in VERDICTS)
-    roles = "role" if total == 1 else "roles"
     if not total:
         return "No role has been decided yet."
+    if total == 1:
+        found = "passes by steering" if steered else "passes only by prompt" if prompted else "is flagged"
+        return f"The one role {found}."
     if steered == total:
-        return f"All {total} roles pass by steering." if total > 1 else "The one role passes by steering."
-    found = f"{steered or 'None'} of {total} {roles} {'passes' if steered == 1 else 'pass'} by steering"
+        return f"All {total} roles pass by steering."
+    found = f"{steered or 'None'} of {total} roles {'passes' if steered == 1 else 'pass'} by steering"
     others = []
     if prompted:
         others.append(f"{prompted} only by prompt")

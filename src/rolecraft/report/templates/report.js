@@ -149,7 +149,7 @@ function drawAnswers(host, role) {
   const rank = (answer) => (answer.arm === "prompted" ? -2e9 : answer.arm === "baseline" ? -1e9 : answer.strength);
   function show(chosen) {
     pickers.forEach((button, i) => button.setAttribute("aria-pressed", String(i === chosen)));
-    const answers = [...role.examples[chosen].answers].sort((a, b) => rank(a) - rank(b));
+    const answers = role.examples[chosen].answers.map(([arm, strength, score, text, note]) => ({ arm, strength, score, text, note })).sort((a, b) => rank(a) - rank(b));
     shown.replaceChildren(...answers.map((answer) => {
       const best = answer.arm === "role" && answer.strength === role.strength;
       const title = answer.arm === "role" ? `strength ${plain(answer.strength)}${best ? ", recommended" : ""}` : data.arms[answer.arm];

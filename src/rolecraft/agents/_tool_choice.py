@@ -1,0 +1,91 @@
+"""Tool calls by log-probability: a model too small to write JSON chooses a name, then values among spans of the dialogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rolecraft.agents._tools import Argument, Call, Tool, ToolRegistry
+from rolecraft.models import Chat, LanguageModel, choose
+
+NONE = "none"
+"""The option of calling nothing."""
+_WORD = re.compile(r"[\w'-]+")
+_SMALL = frozenset(
+    "a an and any are as at be by can could did do does for from get give got had has have he how i if in is it its me "
+    "much many my no not of on or our out please say she so some that the their them then there they this to up us was "
+    "we were what when where which who why will with would yes you your".split()
+)
+
+
+@dataclass
+class ToolChooser:
+    """Chooses calls by log-probability; a question asked before is answered from memory.
+
+    Args:
+        model: Scores the options.
+        registry: The tools there are.
+        decoys: Names offered to the model as well, though no tool has them, as free text would let it write them.
+    """
+
+    model: LanguageModel
+    registry: ToolRegistry
+    decoys: Sequence[str] = ()
+    _memory: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict, repr=False)
+
+    def choose(self, chats: Sequence[Chat], filling: Sequence[Chat], dialogues: Sequence[str]) -> list[list[Call]]:
+        """Return at most one call per row.
+
+        Args:
+            chats: In which the name of a function, or `none`, is the reply.
+            filling: In which arguments are filled: the user's last message is followed by the signature of the tool
+                and the name of the argument.
+            dialogues: What was said, from which values are taken.
+        """
+        names = [NONE, *self.registry, *self.decoys]
+        picked = [names[index] for index in self._pick(chats, [names] * len(chats))]
+        values: list[dict[str, object]] = [{} for _ in chats]
+        wanted = [
+            (row, self.registry[name], argument)
+            for row, name in enumerate(picked)
+            if name in self.registry
+            for argument in self.registry[name].arguments
+        ]
+        options = [value_spans(tool.arguments[name], name, dialogues[row]) for row, tool, name in wanted]
+        asked = [_asking(filling[row], tool, name) for row, tool, name in wanted]
+        for (row, tool, name), given, index in zip(wanted, options, self._pick(asked, options), strict=True):
+            number = tool.arguments[name].type == "integer" and given[index].isdigit()
+            values[row][name] = int(given[index]) if number else given[index]
+        return [[] if name == NONE else [Call(name, filled)] for name, filled in zip(picked, values, strict=True)]
+
+    def _pick(self, chats: Sequence[Chat], options: Sequence[Sequence[str]]) -> list[int]:
+        keys = [(repr(list(chat)), tuple(given)) for chat, given in zip(chats, options, strict=True)]
+        fresh = {key: row for row, key in enumerate(keys) if key not in self._memory}
+        rows = list(fresh.values())
+        found = choose(self.model, [chats[row] for row in rows], [options[row] for row in rows])
+        self._memory |= zip(fresh, found, strict=True)
+        return [self._memory[key] for key in keys]
+
+
+def value_spans(argument: Argument, name: str, dialogue: str) -> list[str]:
+    """Return what a model may fill an argument with.
+
+    Numbers of the dialogue for a number, else its runs of one or two words without small words; and one value that was
+    never said (the argument's name, or 1), which a model that does not look may take.
+    """
+    if argument.type in ("integer", "number"):
+        found = re.findall(r"(?<!\w)\d+(?!\w)", dialogue)
+        return list(dict.fromkeys([*found, "1"]))
+    spans: list[str] = []
+    for sentence in re.split(r"[.!?,:\n]", dialogue.lower()):
+        words = _WORD.findall(sentence)
+        spans += [word for word in words if word not in _SMALL]
+        spans += [f"{a} {b}" for a, b in zip(words, words[1:], strict=False) if not {a, b} & _SMALL]
+    return list(dict.fromkeys([*spans, name]))
+
+
+def _asking(chat: Chat, tool: Tool, argument: str) -> Chat:
+    *earlier, last = chat
+    text = f"{last['content']}\n\nFunction: {tool.line}\nWhat is the value of {argument}? Reply with the value only."
+    return [*earlier, {"role": last["role"], "content": text}]

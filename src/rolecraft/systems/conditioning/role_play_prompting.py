@@ -1,0 +1,391 @@
+"""Role-Play Prompting: better zero-shot reasoning by a role that the model accepts in its own words (arXiv 2308.07702).
+
+Exact: stage A samples replies to a role-setting message and picks one on development questions; stage B asks in the
+dialogue [role-setting, role-feedback, question]; stage C extracts the answer in the same dialogue; exact match; the
+ladder no role < role in one turn < role and feedback; "think step by step" as the other baseline.
+Adapted: SmolLM2-135M cannot be graded on free text, so the answer is the option of highest mean log-probability after
+the prompt (`scoring=likelihood`); generated tasks for the twelve public sets; role settings in our own words. The
+control is a role without bearing on the task, with feedback sampled and selected in the same way. Beside accuracy, the
+share of free replies that show intermediate steps.
+Small: `rolecraft systems run role-play-prompting`. Paper's size: `--full --set model=openai:NAME@URL --set data=FOLDER`
+with one file of questions per public set (see `rolecraft.worlds.read_items`); expected: role-play above zero-shot on
+10 of 12.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from rolecraft.errors import ModelError, UserError
+from rolecraft.models import Chat, LanguageModel, Message, Sampling, chat, load_model
+from rolecraft.systems._base import ROWS, Result, StudyConfig, System, Verdict, row_key
+
+if TYPE_CHECKING:
+    from rolecraft._run import RunStore
+    from rolecraft.worlds import ClosedItem, ClosedTask, Frame
+
+SYSTEM = System(
+    number=98,
+    name="role-play-prompting",
+    title="Better Zero-Shot Reasoning with Role-Play Prompting",
+    arxiv="2308.07702",
+    family="conditioning",
+    claim="a task-fitting role that the model has accepted in its own words answers better than the bare question",
+    published="10 of 12 sets above zero-shot, e.g. AQuA 53.5 to 63.8, last letters 23.8 to 84.2 (gpt-3.5-turbo-0613)",
+)
+
+# The method
+
+
+@dataclass(frozen=True)
+class RolePlayPrompt:
+    """A role, set by the user and accepted by the model."""
+
+    role_setting: str
+    """Assigns the role and its skill, and gives the user the counterpart."""
+    role_feedback: str = ""
+    """The model's reply; empty: the role stands in one message with the question, without immersion."""
+    user_counter_role: str = "the one who asks"
+    """Whom the user plays."""
+
+    def frame(self, question: str) -> list[Message]:
+        """Return the dialogue in which a question is asked."""
+        if not self.role_feedback:
+            return chat(f"{self.role_setting}\n\n{question}")
+        accepted: Message = {"role": "assistant", "content": self.role_feedback}
+        return chat(question, history=[{"role": "user", "content": self.role_setting}, accepted])
+
+
+ROLE_SETTINGS: Mapping[str, tuple[str, str]] = {
+    "maths teacher": (
+        "You are a maths teacher who works every sum out correctly and shows how. I am your pupil with a problem.",
+        "pupil",
+    ),
+    "calendar teacher": (
+        "You are a teacher of calendars who never gets a date wrong. I am your pupil and ask you about dates.", "pupil",
+    ),
+    "coin": (
+        "You are the coin itself: you feel every flip and always know which side is up. I am the player who asks you.",
+        "player",
+    ),
+    "spelling teacher": (
+        "You teach spelling and pick letters out of words without a slip. I am your pupil and give you the words.",
+        "pupil",
+    ),
+    "recorder": (
+        "You keep the record of a swapping game and always know who holds what. I am the game's host and ask you.",
+        "host",
+    ),
+    "quiz champion": (
+        "You are a quiz champion who has never missed a question. I am the quiz master and put the questions.",
+        "quiz master",
+    ),
+    "florist": (
+        "You are a florist who binds the loveliest bouquets in town. I am your customer and look at your flowers.",
+        "customer",
+    ),
+}  # fmt: skip
+"""Role to role-setting message and the user's counterpart; `florist` has no bearing on any task."""
+
+TASK_ROLES: Mapping[str, str] = {
+    "arithmetic": "maths teacher",
+    "date": "calendar teacher",
+    "coin-flip": "coin",
+    "last-letters": "spelling teacher",
+    "object-swap": "recorder",
+}
+"""The role that fits a generated task; public sets with numbers take the maths teacher, others the quiz champion."""
+UNFIT = "florist"
+
+_REFUSAL = re.compile(
+    r"\bas an? (?:AI|artificial|language model|large language)|"
+    r"\bI(?:'m| am) (?:just |only )?an? (?:AI|language model)\b|"
+    r"\bI(?:'m| am) sorry,? (?:but )?I|\bI (?:can(?:no|')t|am unable to|won't|will not) (?:play|do|act|take|help|be)\b",
+    re.IGNORECASE,
+)
+
+
+def feedback_flaw(reply: str) -> str:
+    """Return why a reply is no role-feedback, or an empty text: it is empty, or it refuses the role."""
+    if not reply.strip():
+        return "empty"
+    return "refusal" if _REFUSAL.search(reply.replace("’", "'")) else ""
+
+
+def sample_feedback(
+    model: LanguageModel, setting: str, count: int, *, seed: int = 0, attempts: int = 4, max_tokens: int = 48
+) -> list[str]:
+    """Sample distinct replies that accept a role (stage A).
+
+    Args:
+        model: Plays the role.
+        setting: The role-setting message.
+        count: How many are wanted; fewer come back if the model repeats or refuses itself.
+        seed: Of the draws.
+        attempts: Rounds of `count` draws at most.
+        max_tokens: Per reply; a reply that was cut ends with its last whole sentence.
+
+    Raises:
+        ModelError: If no reply is valid; the replies are shown.
+    """
+    from rolecraft._run import derive_seed
+
+    found: dict[str, None] = {}
+    refused: list[str] = []
+    for attempt in range(attempts):
+        seeds = [derive_seed("role-feedback", setting, seed, attempt, draw) for draw in range(count)]
+        sampling = Sampling(max_tokens=max_tokens, temperature=1.0, top_p=0.95)
+        for completion in model.generate([chat(setting)] * count, sampling, seeds=seeds):
+            reply = completion.text.strip()
+            if completion.finish == "length" and (cut := re.match(r".*[.!?]", reply, re.DOTALL)):
+                reply = cut[0]
+            flaw = feedback_flaw(reply)
+            if flaw:
+                refused.append(f"{flaw}: {reply[:80]!r}")
+            elif len(found) < count:
+                found[reply] = None
+        if len(found) >= count:
+            break
+    if not found:
+        shown = "\n  ".join(refused[:5])
+        raise ModelError(f"{model.name} did not accept the role {setting[:60]!r} in {len(refused)} replies:\n  {shown}")
+    return list(found)
+
+
+def select_feedback(
+    candidates: Sequence[RolePlayPrompt],
+    dev: Sequence[ClosedItem],
+    test: Sequence[ClosedItem],
+    solve: Callable[[Frame, Sequence[ClosedItem]], Sequence[bool]],
+) -> tuple[RolePlayPrompt, list[float]]:
+    """Choose the candidate with the best accuracy on development questions; the first, if several have it.
+
+    Args:
+        candidates: At least one.
+        dev: Questions to choose by.
+        test: Those to be reported, which must be others; only their ids are read.
+        solve: Answers questions in a dialogue: right or wrong.
+
+    Returns:
+        The chosen prompt, and the accuracy of each candidate.
+
+    Raises:
+        UserError: If a question stands in both sets, or there is no candidate or no development question.
+    """
+    from rolecraft.learning import refuse_overlap
+
+    refuse_overlap(dev=[item.id for item in dev], test=[item.id for item in test])
+    refuse_overlap(
+        **{"dev (question texts)": {item.question for item in dev}, "test (question texts)": {i.question for i in test}}
+    )
+    if not candidates or not dev:
+        raise UserError(
+            f"got {len(candidates)} candidates and {len(dev)} development questions; give at least one each."
+        )
+    table = [sum(solve(candidate.frame, dev)) / len(dev) for candidate in candidates]
+    return candidates[table.index(max(table))], table
+
+
+_STEP = re.compile(r"\d\s*[-+*/x×=]\s*\d|=\s*\d")
+
+
+def shows_steps(reply: str) -> bool:
+    """Return whether a reply holds intermediate steps: two whole sentences or more, or an equation."""
+    return bool(_STEP.search(reply)) or len(re.findall(r"\w[^.!?\n]*[.!?\n](?=\s|$)", reply)) >= 2
+
+
+# The study
+
+
+@dataclass(frozen=True)
+class Config(StudyConfig):
+    """Four generated tasks on the embedded model."""
+
+    model: str = "local:smollm2"
+    """Paper: gpt-3.5-turbo-0613, Llama 2."""
+    tasks: tuple[str, ...] = ("coin-flip", "arithmetic", "object-swap", "last-letters")
+    """Generated tasks (see `rolecraft.worlds.TASKS`). Paper: twelve public sets."""
+    data: str = ""
+    """Folder of public sets, one file each, instead of generated tasks."""
+    items: int = 40
+    """Test questions per task and seed. Paper: the whole set."""
+    dev_items: int = 16
+    """Questions the feedback is chosen by; never among the test questions."""
+    feedbacks: int = 4
+    """Replies sampled to the role-setting. Paper: several."""
+    scoring: Literal["likelihood", "decode"] = "likelihood"
+    """Choose among options by log-probability, or decode and extract. Paper: decode."""
+    free_items: int = 8
+    """Test questions per task and seed that are also answered in free text (likelihood scoring only)."""
+    max_tokens: int = 64
+    """Of a free reply. Paper: 512."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that leave nothing to measure."""
+        for name in ("items", "dev_items", "feedbacks", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.scoring not in ("likelihood", "decode"):
+            raise UserError(f"scoring must be likelihood or decode, got {self.scoring!r}.")
+
+    @classmethod
+    def full(cls) -> Self:
+        """Return the paper's size; name a served model and the folder of the public sets."""
+        return cls(seeds=(0,), items=100_000, dev_items=50, feedbacks=5, scoring="decode", max_tokens=512)
+
+
+ARMS = ("zero-shot", "step-by-step", "role-line", "role-feedback", "unfit-role")
+"""Bare question; with the trigger; role in the same message; role accepted; control: a role without bearing."""
+STEP_BY_STEP = "Let us think step by step."
+
+
+def run(config: Config, store: RunStore) -> Result:
+    """Load the model and run every arm on every task and seed."""
+    names = _names(config)
+    wanted = [row_key(arm, seed, name) for seed in config.seeds for name in names for arm in ARMS]
+    if store.missing("cells", wanted):
+        run_on(load_model(config.model), config, store)
+    return Result.read(store)
+
+
+def run_on(model: LanguageModel, config: Config, store: RunStore) -> Result:
+    """Run every arm that is missing on a model."""
+    for seed in config.seeds:
+        for name in _names(config):
+            task, dev, test = _questions(config, name, seed)
+            for arm in store.missing("cells", [row_key(arm, seed, name) for arm in ARMS]):
+                _run_cell(model, config, store, arm.split("/")[0], seed, task, dev, test)
+    return Result.read(store)
+
+
+def _run_cell(
+    model: LanguageModel, config: Config, store: RunStore, arm: str, seed: int, task: ClosedTask,
+    dev: Sequence[ClosedItem], test: Sequence[ClosedItem],
+) -> None:  # fmt: skip
+    from rolecraft.worlds import solve_by_choice, solve_freely
+
+    free = Sampling(max_tokens=config.max_tokens, temperature=0.0, top_p=1.0)
+    decode = config.scoring == "decode"
+
+    def solve(frame: Frame, items: Sequence[ClosedItem]) -> list[bool]:
+        if decode:
+            return [solved.grade.correct for solved in solve_freely(model, frame, task, items, free)]
+        return solve_by_choice(model, frame, items)
+
+    frame, cell = _frame(model, config, arm, seed, task, dev, test, solve)
+    spoken = {
+        s.item.id: s for s in solve_freely(model, frame, task, test if decode else test[: config.free_items], free)
+    }
+    right = [spoken[item.id].grade.correct for item in test] if decode else solve_by_choice(model, frame, test)
+    rows: dict[str, Any] = {}
+    for item, correct in zip(test, right, strict=True):
+        row: dict[str, Any] = {
+            "arm": arm, "seed": seed, "unit": item.id, "task": task.name, "correct": float(correct),
+            "chance": 1 / len(item.options) if item.options else None,
+        }  # fmt: skip
+        if item.id in spoken:
+            said = spoken[item.id]
+            row |= {
+                "exact": float(said.grade.correct), "unparsed": float(said.grade.unparsed),
+                "steps": float(shows_steps(said.reasoning)), "words": len(said.reasoning.split()),
+                "reasoning": said.reasoning, "raw": said.grade.raw, "cleaned": said.grade.cleaned,
+            }  # fmt: skip
+        rows[row_key(arm, seed, item.id)] = row
+    store.put_many(ROWS, rows)
+    store.put("cells", row_key(arm, seed, task.name), cell)
+
+
+def _frame(
+    model: LanguageModel, config: Config, arm: str, seed: int, task: ClosedTask, dev: Sequence[ClosedItem],
+    test: Sequence[ClosedItem], solve: Callable[[Frame, Sequence[ClosedItem]], Sequence[bool]],
+) -> tuple[Frame, dict[str, Any]]:  # fmt: skip
+    """Return how an arm asks, and what there is to tell about it."""
+    if arm == "zero-shot":
+        return chat, {}
+    if arm == "step-by-step":
+        return _step_by_step, {}
+    fallback = "maths teacher" if task.answer_type == "number" else "quiz champion"
+    role = UNFIT if arm == "unfit-role" else TASK_ROLES.get(task.name, fallback)
+    setting, counterpart = ROLE_SETTINGS[role]
+    prompt = RolePlayPrompt(setting, user_counter_role=counterpart)
+    if arm == "role-line":
+        return prompt.frame, {"role": role}
+    replies = sample_feedback(model, setting, config.feedbacks, seed=seed)
+    chosen, table = select_feedback([replace(prompt, role_feedback=reply) for reply in replies], dev, test, solve)
+    return chosen.frame, {"role": role, "feedback": chosen.role_feedback, "candidates": replies, "dev_accuracy": table}
+
+
+def _step_by_step(question: str) -> Chat:
+    return chat(f"{question}\n{STEP_BY_STEP}")
+
+
+def _names(config: Config) -> list[str]:
+    if not config.data:
+        return list(config.tasks)
+    names = sorted(path.name for path in Path(config.data).glob("*") if path.is_file())
+    if not names:
+        raise UserError(f"data: {config.data!r} holds no files; give a folder with one file of questions per set.")
+    return names
+
+
+def _questions(config: Config, name: str, seed: int) -> tuple[ClosedTask, list[ClosedItem], list[ClosedItem]]:
+    """Return a task, its development and its test questions."""
+    from rolecraft.worlds import make_items, read_items, task_named
+
+    if config.data:
+        task, items = read_items(Path(config.data) / name)
+        if len(items) <= config.dev_items:
+            raise UserError(
+                f"{name}: {len(items)} questions, of which {config.dev_items} are for choosing; none is left."
+            )
+    else:
+        task, items = task_named(name), make_items(name, config.dev_items + config.items, seed)
+    return task, items[: config.dev_items], items[config.dev_items : config.dev_items + config.items]
+
+
+def verdict(result: Result) -> Verdict:
+    """Demand a gain over the bare question, by items and by task x seed cells, and over the unfit role."""
+    effect = result.difference("correct", "role-feedback", "zero-shot")
+    control = result.difference("correct", "unfit-role", "zero-shot")
+    specific = result.difference("correct", "role-feedback", "unfit-role")
+    cells = over_cells(result, "role-feedback", "zero-shot")
+    base = result.mean("correct", "zero-shot")
+    parts = [f"zero-shot {base.estimate:.2f}"]
+    known = [row["chance"] for row in result.rows if row["arm"] == "zero-shot" and row["chance"] is not None]
+    if known:
+        chance = sum(known) / len(known)
+        told = (
+            "no more than chance, so there is little ability for a role to bring out"
+            if base.low <= chance
+            else "above chance"
+        )
+        parts[0] += f" where chance is {chance:.2f}: {told}, and room to {1 - base.estimate:.2f} above it"
+    steps = result.difference("steps", "role-feedback", "zero-shot")
+    parts += [
+        f"over task x seed cells {cells}",
+        f"against the unfit role {specific}",
+        f"role in one message {result.difference('correct', 'role-line', 'zero-shot')}",
+        f"step by step {result.difference('correct', 'step-by-step', 'zero-shot')}",
+        f"replies with intermediate steps {result.mean('steps', 'role-feedback').estimate:.2f} "
+        f"against {result.mean('steps', 'zero-shot').estimate:.2f}: {steps}",
+    ]
+    return Verdict.when(
+        reproduced=effect.low > 0 and cells.low > 0 and specific.low > 0, effect=effect, control=control,
+        note="; ".join(parts),
+    )  # fmt: skip
+
+
+def over_cells(result: Result, a: str, b: str) -> Any:
+    """Bootstrap the difference over task x seed cells, whose questions share one role-feedback."""
+    from rolecraft.measures import paired_bootstrap
+
+    scores: dict[tuple[Any, Any], dict[str, float]] = {}
+    for row in result.rows:
+        scores.setdefault((row["seed"], row["unit"]), {})[row["arm"]] = row["correct"]
+    tasks = {(row["seed"], row["unit"]): f"{row['task']}/{row['seed']}" for row in result.rows}
+    pairs = {key: found for key, found in scores.items() if {a, b} <= set(found)}
+    return paired_bootstrap([found[a] - found[b] for found in pairs.values()], [tasks[key] for key in pairs])

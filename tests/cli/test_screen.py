@@ -1,0 +1,94 @@
+"""The screen as a user types it, on a tiny model saved in a folder."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rolecraft.screening import load_lock
+from rolecraft.testing import tiny_model
+
+SIZE = "--roles pirate,poet --questions 3 --strengths 1 --control random --seeds 0 --instructions 1 --role-questions 4"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny = tiny_model()
+    tiny.model.save_pretrained(folder)
+    tiny.tokenizer.save_pretrained(folder)
+    return folder
+
+
+def rolecraft(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "rolecraft._cli.main", *words], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def finished(model, tmp_path_factory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("cli") / "run"
+    words = f"screen core-v1 --model local:{model} {SIZE} --max-tokens 4 --accept all --out {out}".split()
+    result = rolecraft(*words)
+    assert result.returncode == 0, result.stderr
+    return out, result.stdout
+
+
+def test_a_screen_ends_in_table_report_and_lock(finished):
+    out, text = finished
+    assert "pirate" in text
+    assert f"report: {out}/report.html" in text
+    assert (out / "report.html").stat().st_size > 10_000
+    assert set(load_lock(out / "roles.lock").content.roles) == {"pirate", "poet"}
+
+
+def test_a_finished_run_is_refused_without_resume_and_quick_with_it(finished, model):
+    out, _ = finished
+    words = f"screen core-v1 --model local:{model} {SIZE} --max-tokens 4 --accept all --out {out}".split()
+    refused = rolecraft(*words)
+    assert refused.returncode == 2
+    assert "--resume" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    again = rolecraft(*words, "--resume", "--json")
+    assert again.returncode == 0, again.stderr
+    assert [row["role"] for row in json.loads(again.stdout)] == ["pirate", "poet"]
+    changed = rolecraft(*words[:-2], "--out", str(out), "--resume", "--temperature", "1")
+    assert changed.returncode == 2
+
+
+def test_show_reads_the_run(finished):
+    out, _ = finished
+    shown = rolecraft("show", str(out), "--json")
+    data = json.loads(shown.stdout)
+    assert data["kind"] == "screen"
+    assert [row["role"] for row in data["verdicts"]] == ["pirate", "poet"]
+    assert {stage["stage"] for stage in data["stages"]} >= {"directions", "answers", "scores0"}
+
+
+def test_a_dry_run_says_what_it_would_cost(model):
+    result = rolecraft(*f"screen core-v1 --model local:{model} {SIZE} --dry-run --json".split())
+    forecast = json.loads(result.stdout)
+    assert forecast["answers"] == 3 * (2 * 3 + 1)
+    assert forecast["responses"] == 2 * 2 * 4
+    assert forecast["seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("screen core-v2", "no such file or folder"),
+        ("screen core-v1 --roles pirat", "Did you mean 'pirate'"),
+        ("screen core-v1 --strengths one", "strengths: expected numbers"),
+        ("screen core-v1 --control axes", "Did you mean 'axis'"),
+        ("screen core-v1 --budget much", "budget 'much'"),
+        ("screen core-v1 --resume", "give --out RUN"),
+        ("screen core-v1 --model lokal:x --dry-run --roles pirate --control none", "local"),
+        ("screen core-v1 --strenghts 1", "--strengths"),
+    ],
+)
+def test_a_mistake_is_one_message_and_code_2(words, message):
+    result = rolecraft(*words.split())
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
