@@ -29,7 +29,7 @@ def rolecraft(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def finished(model, tmp_path_factory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("cli") / "run"
-    words = f"screen core-v1 --model local:{model} {SIZE} --max-tokens 4 --accept all --out {out}".split()
+    words = f"screen core-v1 --model local:{model} {SIZE} --max-tokens 4 --accept all --judge scripted:judge --allow-uncalibrated --out {out}".split()
     result = rolecraft(*words)
     assert result.returncode == 0, result.stderr
     return out, result.stdout
@@ -45,7 +45,7 @@ def test_a_screen_ends_in_table_report_and_lock(finished):
 
 def test_a_finished_run_is_refused_without_resume_and_quick_with_it(finished, model):
     out, _ = finished
-    words = f"screen core-v1 --model local:{model} {SIZE} --max-tokens 4 --accept all --out {out}".split()
+    words = f"screen core-v1 --model local:{model} {SIZE} --max-tokens 4 --accept all --judge scripted:judge --allow-uncalibrated --out {out}".split()
     refused = rolecraft(*words)
     assert refused.returncode == 2
     assert "--resume" in refused.stderr
@@ -83,7 +83,7 @@ def test_a_dry_run_says_what_it_would_cost(model):
         ("screen core-v1 --control axes", "Did you mean 'axis'"),
         ("screen core-v1 --budget much", "budget 'much'"),
         ("screen core-v1 --resume", "give --out RUN"),
-        ("screen core-v1 --model lokal:x --dry-run --roles pirate --control none", "local"),
+        ("screen core-v1 --model lokal:x --dry-run --roles pirate --control none", "Did you mean 'local"),
         ("screen core-v1 --strenghts 1", "--strengths"),
     ],
 )

@@ -83,6 +83,20 @@ def test_only_the_looping_strength_is_refused():
     assert (row["verdict"], row["strength"]) == ("PASS", 2.0)
 
 
+def test_a_sure_but_negligible_gain_does_not_pass():
+    rows = table(grid(("rising",)))
+    steered = rows["arm"] == "role"
+    rows.loc[steered, list(DIMENSIONS)] = (
+        rows[rows["arm"] == "baseline"]
+        .set_index("question")
+        .loc[rows.loc[steered, "question"], list(DIMENSIONS)]
+        .to_numpy()
+        + 1.0
+    )
+    assert decide(rows).iloc[0]["reason"] == "no_gain_over_baseline"
+    assert decide(rows, VerdictRule(min_gain=0.5)).iloc[0]["gain_low"] == pytest.approx(1.0)
+
+
 def test_a_declining_dimension_fails_the_strength():
     rows = table(grid(("rising",)))
     rows.loc[rows["arm"] == "role", "motivation"] = 1.0

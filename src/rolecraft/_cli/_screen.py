@@ -33,6 +33,9 @@ def screen(
     max_tokens: Annotated[int, typer.Option(help="New tokens per answer.")] = 32,
     judge: Annotated[str, typer.Option(help="offline, or the model string of an LLM judge.")] = "offline",
     second_judge: Annotated[str, typer.Option(help="A second judge that must see the gain too.")] = "",
+    allow_uncalibrated: Annotated[
+        bool, typer.Option("--allow-uncalibrated", help="Take LLM judges without calibrating them first.")
+    ] = False,
     adaptive: Annotated[bool, typer.Option("--adaptive", help="Stop cells once the interval has decided.")] = False,
     round_questions: Annotated[int, typer.Option(help="Questions per round of --adaptive.")] = 4,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: a new one under runs/.")] = None,
@@ -66,6 +69,7 @@ def screen(
         max_tokens=max_tokens,
         judge=judge,
         second_judge=second_judge,
+        allow_uncalibrated=allow_uncalibrated,
         adaptive=adaptive,
         round_questions=round_questions,
     )
@@ -101,7 +105,7 @@ def _forecast(config: ScreenConfig, as_json: bool) -> None:
     from rolecraft.screening import Forecast, Plan
 
     plan = Plan.build(config)
-    forecast = Forecast.of(plan, load_model(config.model) if config.model.startswith("local:") else None)
+    forecast = Forecast.of(plan, load_model(config.model))
     if as_json:
         typer.echo(json.dumps(asdict(forecast)))
         return

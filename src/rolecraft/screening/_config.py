@@ -54,6 +54,8 @@ class ScreenConfig:
     """`offline`, or the model string of an LLM judge."""
     second_judge: str = ""
     """A second judge, whose disagreement about the sign of the gain fails a role."""
+    allow_uncalibrated: bool = False
+    """Take LLM judges as they are, without holding them against the labelled cases first."""
     adaptive: bool = False
     """Stop cells once the interval has decided."""
     round_questions: int = 4

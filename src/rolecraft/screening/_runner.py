@@ -97,7 +97,9 @@ class ScreenRun:
                 " local model (local:smollm2, local:PATH)."
             )
         judges = judges or tuple(
-            build_judge(name, model, plan.population) for name in (config.judge, config.second_judge) if name
+            build_judge(name, model, plan.population, allow_uncalibrated=config.allow_uncalibrated)
+            for name in (config.judge, config.second_judge)
+            if name
         )
         facts = {
             "population_hash": plan.population.hash,

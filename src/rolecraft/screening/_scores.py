@@ -53,20 +53,23 @@ class Scorer:
             raise ValueError("a scorer without a judge needs the inventory to build one")
         key = (self.name, self.model, self.inventory.hash)
         if key not in _judges:
-            _judges[key] = build_judge(self.name, shared_model(self.model), self.inventory)
+            # The coordinator has calibrated it before any shard was handed out.
+            model = shared_model(self.model)
+            _judges[key] = build_judge(self.name, model, self.inventory, allow_uncalibrated=True)
         return _judges[key]
 
 
 _judges: dict[tuple[str, str, str], Judge] = {}
 
 
-def build_judge(name: str, model: LanguageModel, inventory: Inventory) -> Judge:
+def build_judge(name: str, model: LanguageModel, inventory: Inventory, *, allow_uncalibrated: bool = False) -> Judge:
     """Build the judge that a configuration names.
 
     Args:
         name: `offline`, or the model string of an LLM judge.
         model: The policy's model, with which the offline judge scores likelihoods.
         inventory: The roles, against which the offline judge contrasts.
+        allow_uncalibrated: Take an LLM judge as it is, without holding it against the labelled cases.
 
     Raises:
         UserError: If the model string is unknown.
@@ -80,6 +83,8 @@ def build_judge(name: str, model: LanguageModel, inventory: Inventory) -> Judge:
         return OfflineJudge(model, Embedder.load(), inventory)
     from rolecraft.measures import LLMJudge
 
+    if allow_uncalibrated:
+        return LLMJudge(load_model(name), allow_uncalibrated=True)
     return LLMJudge(load_model(name)).calibrated()
 
 

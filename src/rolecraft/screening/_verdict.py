@@ -44,6 +44,9 @@ class VerdictRule:
     """Confidence of the paired bootstrap intervals over questions."""
     draws: int = 2000
     """Bootstrap draws."""
+    min_gain: float = 2.0
+    """Least mean gain of the overall score over the baseline, in points of 0..100: a smaller one is not worth having,
+    however sure."""
     min_overall: float = 0.0
     """Least mean overall alignment, 0..100."""
     min_diversity: float = 0.5
@@ -140,7 +143,7 @@ class Pairs:
         failed = self.unhealthy(key)
         if self.overall[key] < self.rule.min_overall:
             failed.append("below_threshold")
-        if not gain.low[0] > 0:
+        if not gain.low[0] > 0 or gain.mean[0] < self.rule.min_gain:
             failed.append("no_gain_over_baseline")
         failed += [f"no_gain_over_{arm}" for arm, s in controls if not self.contrast(key, (arm, s)).low[0] > 0]
         failed += [f"declines_{name}" for name, high in zip(DIMENSIONS, gain.high, strict=True) if high < 0]
