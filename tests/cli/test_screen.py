@@ -10,7 +10,10 @@ import pytest
 from rolecraft.screening import load_lock
 from rolecraft.testing import tiny_model
 
-SIZE = "--roles pirate,poet --questions 3 --strengths 1 --control random --seeds 0 --instructions 1 --role-questions 4"
+SIZE = (
+    "--roles pirate,poet --questions 3 --strengths 1 --control random --seeds 0 --instructions 1 --role-questions 4 "
+    "--max-tokens 4 --accept all --judge scripted:judge --allow-uncalibrated"
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def rolecraft(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def finished(model, tmp_path_factory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("cli") / "run"
-    words = f"screen core-v1 --model local:{model} {SIZE} --max-tokens 4 --accept all --judge scripted:judge --allow-uncalibrated --out {out}".split()
+    words = f"screen core-v1 --model local:{model} {SIZE} --out {out}".split()
     result = rolecraft(*words)
     assert result.returncode == 0, result.stderr
     return out, result.stdout
@@ -45,7 +48,7 @@ def test_a_screen_ends_in_table_report_and_lock(finished):
 
 def test_a_finished_run_is_refused_without_resume_and_quick_with_it(finished, model):
     out, _ = finished
-    words = f"screen core-v1 --model local:{model} {SIZE} --max-tokens 4 --accept all --judge scripted:judge --allow-uncalibrated --out {out}".split()
+    words = f"screen core-v1 --model local:{model} {SIZE} --out {out}".split()
     refused = rolecraft(*words)
     assert refused.returncode == 2
     assert "--resume" in refused.stderr

@@ -109,8 +109,10 @@ class LikelihoodMarginFilter:
             RoleError: If the role has no instructions.
         """
         margins = self._margins(role, prompted)
-        gains = self._likelihood_ratios(role, questions, prompted)
-        rivals = self._likelihood_ratios(role, questions, base)
+        both = self._likelihood_ratios(
+            role, [*questions, *questions], [*prompted, *base]
+        )  # at once: they share prompts
+        gains, rivals = both[: len(questions)], both[len(questions) :]
         return [bool(m > 0 and gain > rival) for m, gain, rival in zip(margins, gains, rivals, strict=True)]
 
     def _margins(self, role: Role, answers: Sequence[str]) -> FloatArray:

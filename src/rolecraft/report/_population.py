@@ -72,7 +72,7 @@ def population(results: ScreenResults, cells: Cells, rule: VerdictRule) -> dict[
     }
 
     def mean(name: str, arm: str, strength: float, less: str = "") -> list[float] | None:
-        roles = shared[strength] if strength in shared else steered
+        roles = shared.get(strength, steered)
         values = [cells.get((role, arm, strength), {}).get(name, np.nan) for role in roles]
         if less:
             values = [value - cells[role, less, strength][name] for value, role in zip(values, roles, strict=True)]

@@ -23,9 +23,8 @@ def terminal_table(results: ScreenResults) -> Table:
 
     rows = ordered(results.verdicts)
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
-    names = {role.id: role.name for role in results.inventory}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=Text(headline(counts)), caption_justify="left")
-    table.add_column("role", overflow="fold")
+    table.add_column("role", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("strength", justify="right")
     table.add_column("gain over baseline", justify="right")
@@ -35,7 +34,7 @@ def terminal_table(results: ScreenResults) -> Table:
     for row in rows:
         reasons = split_reasons(str(row["failed"] or ""))
         table.add_row(
-            Text(names[row["role"]]),
+            Text(row["role"]),
             Text(LABELS[row["verdict"]], style=STYLES[row["verdict"]]),
             Text(strength_text(row["strength"])),
             Text(f"{signed(row['gain'])} {interval(row['gain_low'], row['gain_high'])}".strip()),
