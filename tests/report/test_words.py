@@ -15,11 +15,11 @@ from rolecraft.report._words import (
 from rolecraft.report._words import (
     REASONS,
     duration,
-    explain,
     headline,
     interval,
     number,
     percent,
+    seeds_text,
     signed,
     split_reasons,
     strength_text,
@@ -58,37 +58,56 @@ def test_numbers_as_printed() -> None:
 def test_every_code_of_the_rule_is_explained() -> None:
     codes = [*REASONS, *(f"no_gain_over_{arm}" for arm in CONTROL_ARMS), *(f"declines_{name}" for name in DIMENSIONS)]
     for code in codes:
-        reason = explain(code)
+        (reason,) = split_reasons(code)
         assert reason.title != "Could not be steered"
         assert "" not in (reason.meaning, reason.remedy)
     assert tuple(DIMENSION_WORDS) == DIMENSIONS
 
 
 def test_reasons_are_split_with_their_detail() -> None:
-    found = split_reasons("too_few_pairs: 1 of 16; 4 required; repetitive; repetitive; no_gain_over_random")
-    assert [reason.code for reason in found] == ["too_few_pairs", "repetitive", "no_gain_over_random"]
+    found = split_reasons("too_few_pairs: 1 of 16; 4 required; repetitive; repetitive")
+    assert [reason.code for reason in found] == ["too_few_pairs", "repetitive"]
     assert found[0].meaning.endswith("1 of 16; 4 required")
     (plain,) = split_reasons("no instructions and no questions")
     assert plain.meaning == "no instructions and no questions."
     assert split_reasons("") == []
 
 
+def test_controls_and_dimensions_are_told_together() -> None:
+    declines = "; ".join(f"declines_{name}" for name in DIMENSIONS)
+    found = split_reasons(f"no_gain_over_baseline; no_gain_over_axis; no_gain_over_random; {declines}")
+    assert [reason.title for reason in found] == [
+        "No clear gain over the unsteered model",
+        "Not clearly better than controls: assistant axis, random direction",
+        "Falls below the unsteered model: all six dimensions",
+    ]
+    (one,) = split_reasons("declines_motivation")
+    assert one.title == "Falls below the unsteered model: motivation"
+
+
+def test_seeds_in_words() -> None:
+    assert seeds_text("PASS(1.5), PASS_PROMPT_ONLY, FLAG") == "steers at 1.5, prompt only, flagged"
+    assert seeds_text("") == ""
+
+
 def test_terminal_table_lists_every_role_in_order() -> None:
     results = planted.results(12)
-    table = terminal_table(results)
-    assert table.row_count == 12
     out = io.StringIO()
-    Console(file=out, width=160).print(table)
+    Console(file=out, width=160).print(terminal_table(results))
     lines = out.getvalue().splitlines()
-    first = next(line for line in lines if line.split()[:1] == ["Peaked"])
-    assert all(word in first for word in ("steers", " 1.5 ", "peaked"))
+    listed = [
+        line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in set(results.verdicts["role"])
+    ]
+    assert len(listed) == 12
+    assert listed[0] == "peaked-1"
+    first = next(line for line in lines if "peaked-1 " in line)
+    assert all(word in first for word in ("steers", " 1.5 ", " peaked "))
     assert "6 of 12 roles pass by steering, 4 only by prompt, and 2 are flagged." in out.getvalue()
 
 
-def test_terminal_table_takes_names_as_text() -> None:
+def test_terminal_table_takes_reasons_as_text() -> None:
     results = planted.results(3, kinds=("rising",), seeds=(0,))
-    marked = results.inventory.roles[0].edited(name="[bold]Bo[/nothing]")
-    inventory = type(results.inventory)("i", "1", (marked, *results.inventory.roles[1:]))
+    verdicts = results.verdicts.assign(shape="[bold]odd[/nothing]")
     out = io.StringIO()
-    Console(file=out, width=160).print(terminal_table(type(results)(**vars(results) | {"inventory": inventory})))
-    assert "[bold]Bo[/nothing]" in out.getvalue()
+    Console(file=out, width=160).print(terminal_table(type(results)(**vars(results) | {"verdicts": verdicts})))
+    assert "[bold]odd[/nothing]" in out.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -16,13 +15,14 @@ from typing import Any, Self
 
 from rolecraft._files import write_atomic
 from rolecraft._run._keys import plain
+from rolecraft._run._lock import LOCK, hold, holder
 from rolecraft._run._record import config_hash, differences, machine, new_record, timestamp, versions
 from rolecraft.errors import RolecraftError, RunMismatchError, UserError
 
 VOLATILE = frozenset({"budget", "concurrency", "dry_run", "out", "record", "resume", "workers"})
 """Fields that change how fast or where a run is done, not what it computes; they may differ on resuming."""
 
-RECORD, DATABASE, LOCK = "run.json", "run.db", "run.lock"
+RECORD, DATABASE = "run.json", "run.db"
 
 last_run: Path | None = None
 """Directory of the run this process opened last, not counting runs within runs: an interrupted command names it."""
@@ -65,13 +65,7 @@ class RunView:
     @property
     def holder(self) -> int | None:
         """Process id of the process that is working on this run now; None when nobody is."""
-        try:
-            with (self.directory / LOCK).open("rb") as file:
-                if _lock(file.fileno(), fcntl.LOCK_SH):
-                    return None
-                return int(file.read() or b"0")
-        except FileNotFoundError:
-            return None
+        return holder(self.directory)
 
     def get(self, stage: str, key: str) -> Any:
         """Return one row, or None."""
@@ -174,7 +168,7 @@ class RunStore(RunView):
         _refuse_foreign(directory)
         with _speaking(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            lock = _hold(directory)
+            lock = hold(directory)
             database: sqlite3.Connection | None = None
             try:
                 known = _read_record(directory) if (directory / RECORD).exists() else None
@@ -303,34 +297,6 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
     return database
-
-
-def _hold(directory: Path) -> int:
-    """Lock the directory for this process; the system lets go of the lock when the process ends, however it ends."""
-    lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    if not _lock(lock, fcntl.LOCK_EX, patience=0.1):
-        holder = os.pread(lock, 32, 0).decode().strip() or "unknown"
-        os.close(lock)
-        raise RunMismatchError(
-            f"{directory}: process {holder} is working on this run; wait for it, stop it, or choose another --out. "
-            f"To look at it meanwhile: rolecraft show {directory}"
-        )
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
-    return lock
-
-
-def _lock(file: int, kind: int, patience: float = 0.0) -> bool:
-    """Try to lock; with some seconds of patience, since `RunView.holder` holds a shared lock for a moment."""
-    end = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.01)
 
 
 def _refuse_foreign(directory: Path) -> None:

@@ -1,10 +1,11 @@
-"""Tool calls by log-probability: a model too small to write JSON chooses a name, then values among spans of the dialogue."""
+"""Tool calls by log-probability, for models too small to write JSON: a name, then values among spans of the dialogue."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rolecraft.agents._tools import Argument, Call, Tool, ToolRegistry
 from rolecraft.models import Chat, LanguageModel, choose
@@ -13,7 +14,80 @@ NONE = "none"
 """The option of calling nothing."""
 _WORD = re.compile(r"[\w'-]+")
 _SMALL = frozenset(
-    ["a", "an", "and", "any", "are", "as", "at", "be", "by", "can", "could", "did", "do", "does", "for", "from", "get", "give", "got", "had", "has", "have", "he", "how", "i", "if", "in", "is", "it", "its", "me", "much", "many", "my", "no", "not", "of", "on", "or", "our", "out", "please", "say", "she", "so", "some", "that", "the", "their", "them", "then", "there", "they", "this", "to", "up", "us", "was", "we", "were", "what", "when", "where", "which", "who", "why", "will", "with", "would", "yes", "you", "your"]
+    [
+        "a",
+        "an",
+        "and",
+        "any",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "for",
+        "from",
+        "get",
+        "give",
+        "got",
+        "had",
+        "has",
+        "have",
+        "he",
+        "how",
+        "i",
+        "if",
+        "in",
+        "is",
+        "it",
+        "its",
+        "me",
+        "much",
+        "many",
+        "my",
+        "no",
+        "not",
+        "of",
+        "on",
+        "or",
+        "our",
+        "out",
+        "please",
+        "say",
+        "she",
+        "so",
+        "some",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "they",
+        "this",
+        "to",
+        "up",
+        "us",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "why",
+        "will",
+        "with",
+        "would",
+        "yes",
+        "you",
+        "your",
+    ]
 )
 
 
@@ -79,7 +153,7 @@ def value_spans(argument: Argument, name: str, dialogue: str) -> list[str]:
     for sentence in re.split(r"[.!?,:\n]", dialogue.lower()):
         words = _WORD.findall(sentence)
         spans += [word for word in words if word not in _SMALL]
-        spans += [f"{a} {b}" for a, b in zip(words, words[1:], strict=False) if not {a, b} & _SMALL]
+        spans += [f"{a} {b}" for a, b in pairwise(words) if not {a, b} & _SMALL]
     return list(dict.fromkeys([*spans, name]))
 
 

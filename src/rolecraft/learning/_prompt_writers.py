@@ -10,8 +10,8 @@ from rolecraft.measures import parse_json_reply
 from rolecraft.models import LanguageModel, Sampling, chat
 
 _CRITIC = (
-    "You review the prompts of an agent. Given the prompts and one example that went badly, name the root cause and one "
-    'general instruction that would have prevented it. Reply with JSON only: {"target": TARGET, "cause": TEXT, '
+    "You review the prompts of an agent. Given the prompts and one example that went badly, name the root cause and "
+    'one general instruction that would have prevented it. Reply with JSON only: {"target": TARGET, "cause": TEXT, '
     '"suggestion": TEXT, "priority": NUMBER from 0 to 1}, where TARGET is one of '
 )
 _EDITOR = (

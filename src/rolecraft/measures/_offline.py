@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 class OfflineJudge:
     """Scores answers by what can be computed from them; the same items give the same scores, in any order.
 
+    (Up to the rounding of the likelihoods: in bfloat16, batches of another make-up move a single overall score by up
+    to about 2 of 100.)
+
     *overall* is the product of three logistic curves fitted to labelled cases: the soundness of the text; manner,
     whether someone speaks in a role at all (contrastive likelihood: mean log p per token under the role's name and
     description, less that under an empty system text; share of self reference; absence of the assistant's phrases);

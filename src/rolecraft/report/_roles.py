@@ -18,6 +18,7 @@ from rolecraft.report._words import (
     interval,
     number,
     percent,
+    seeds_text,
     signed,
     split_reasons,
     strength_text,
@@ -136,7 +137,7 @@ def _advice(row: Mapping[str, Any]) -> Iterable[str]:
         )
     if isinstance(row.get("same_strength"), bool | np.bool_) and not row["same_strength"]:
         what = "the strength" if row["same_verdict"] else "the verdict"
-        yield f"The seeds disagree about {what} ({row['verdicts']}): ask more --questions before relying on it."
+        yield f"The seeds disagree about {what} ({seeds_text(row['verdicts'])}): ask more --questions."
     half = finite(row.get("split_half"))
     if half is not None and half < WEAK_SPLIT_HALF:
         yield f"Two halves of its pairs give different directions (cosine {number(half, 2)}): extract from more pairs."
@@ -158,7 +159,7 @@ def _facts(row: Mapping[str, Any], role: Role) -> list[tuple[str, str]]:
         ("Slope per unit", signed(row.get("slope"))),
         ("Peak at", strength_text(row.get("peak"))),
         ("Gain on held-out half", signed(row.get("gain_held_out"))),
-        ("Over seeds", str(row.get("verdicts") or "")),
+        ("Over seeds", seeds_text(str(row.get("verdicts") or ""))),
         ("Tags", ", ".join(role.tags)),
     ]
     return [(name, value) for name, value in facts if value]

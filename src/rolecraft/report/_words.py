@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 VERDICTS = ("PASS", "PASS_PROMPT_ONLY", "FLAG")
@@ -58,9 +58,9 @@ _REASONS = (
     ),
     Reason(
         "anti_controllable",
-        "Anti-controllable: all six dimensions fall as strength grows",
-        "The more of the role's direction is added, the less the answers are like the role. Roles close to the model's"
-        " default voice often behave this way: they begin near their ceiling.",
+        "Anti-controllable: falls as strength grows",
+        "On all six dimensions: the more of the role's direction is added, the less the answers are like the role."
+        " Roles close to the model's default voice often behave this way: they begin near their ceiling.",
         "Try strengths below the smallest one, or leave the model unsteered; do not steer this role harder.",
     ),
     Reason(
@@ -102,7 +102,7 @@ _REASONS = (
     Reason(
         "no_gain_over_baseline",
         "No clear gain over the unsteered model",
-        "The interval of the gain over the baseline reaches down to zero.",
+        "The lower end of the gain's interval does not lie above zero.",
         "Ask more --questions to narrow the interval; if the curve is flat, play this role by prompt.",
     ),
     Reason(
@@ -131,6 +131,7 @@ _REASONS = (
     ),
 )
 REASONS = {reason.code: reason for reason in _REASONS}
+_CONTROL, _DECLINE = "no_gain_over_", "declines_"
 
 
 def explain(part: str) -> Reason:
@@ -139,41 +140,67 @@ def explain(part: str) -> Reason:
     if code in REASONS:
         known = REASONS[code]
         return Reason(code, known.title, f"{known.meaning} {detail}".strip(), known.remedy)
-    if arm := _after("no_gain_over_", code):
-        title = f"Not clearly better than the control: {ARMS.get(arm, arm)}"
-        meaning = (
-            "At the same strength and norm this control does as well, within the interval: what was gained may come"
-            " from the push, not from where it points."
-        )
-        return Reason(
-            code, title, meaning, "Ask more --questions, or extract from more pairs to sharpen the direction."
-        )
-    if dimension := _after("declines_", code):
-        title = f"{DIMENSIONS.get(dimension, dimension)} falls below the unsteered model"
-        meaning = "The upper end of the interval lies under zero: this dimension pays for the others."
-        return Reason(code, title, meaning, "Prefer a smaller strength at which no dimension declines.")
     return Reason(
         code, "Could not be steered", part.strip().rstrip(".") + ".", "Complete the role's profile and run again."
     )
 
 
-def _after(prefix: str, code: str) -> str:
-    return code[len(prefix) :] if code.startswith(prefix) else ""
-
-
 def split_reasons(failed: str) -> list[Reason]:
-    """Explain a verdict's `failed`, each entry once; a note after a code may itself hold semicolons."""
+    """Explain a verdict's `failed`: each code once, the controls together and the declining dimensions together.
+
+    A note after a code may itself hold semicolons.
+    """
     parts: list[str] = []
     for part in failed.split("; "):
         if parts and not _is_code(part.partition(":")[0].strip()):
             parts[-1] += f"; {part}"
         elif part.strip():
             parts.append(part)
-    return [explain(part) for part in dict.fromkeys(parts)]
+    parts = list(dict.fromkeys(parts))
+    alone = [part for part in parts if part in REASONS or not part.startswith((_CONTROL, _DECLINE))]
+    reasons = [explain(part) for part in alone]
+    controls = [part.removeprefix(_CONTROL) for part in parts if part.startswith(_CONTROL) and part not in alone]
+    declining = [part.removeprefix(_DECLINE) for part in parts if part.startswith(_DECLINE)]
+    if controls:
+        reasons.append(_level_with(controls))
+    if declining:
+        reasons.append(_declining(declining))
+    return reasons
 
 
 def _is_code(word: str) -> bool:
-    return word in REASONS or word.startswith(("no_gain_over_", "declines_"))
+    return word in REASONS or word.startswith((_CONTROL, _DECLINE))
+
+
+def _level_with(controls: Sequence[str]) -> Reason:
+    listed = ", ".join(ARMS.get(arm, arm) for arm in controls)
+    return Reason(
+        "no_gain_over_control",
+        f"Not clearly better than {'a control' if len(controls) == 1 else 'controls'}: {listed}",
+        "At the same strength and norm a control does as well, within the interval: what was gained may come from the"
+        " push, not from where it points.",
+        "Ask more --questions, or extract from more pairs to sharpen the direction.",
+    )
+
+
+def _declining(dimensions: Sequence[str]) -> Reason:
+    every = len(dimensions) == len(DIMENSIONS)
+    listed = "all six dimensions" if every else ", ".join(DIMENSIONS.get(name, name).lower() for name in dimensions)
+    return Reason(
+        "declines",
+        f"Falls below the unsteered model: {listed}",
+        "The upper end of the interval lies under zero at the best strength.",
+        "Try strengths under the smallest one." if every else "Prefer a smaller strength that no dimension pays for.",
+    )
+
+
+def seeds_text(verdicts: str) -> str:
+    """Print the verdicts of the seeds, such as `PASS(1.5), FLAG`, in the report's words."""
+    words = []
+    for verdict in verdicts.split(", "):
+        name, _, strength = verdict.rstrip(")").partition("(")
+        words.append(LABELS.get(name, name) + (f" at {strength}" if strength else ""))
+    return ", ".join(words)
 
 
 def headline(counts: Mapping[str, int]) -> str:

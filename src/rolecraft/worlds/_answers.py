@@ -85,8 +85,8 @@ def _number(raw: str, strict: bool) -> str:
             if not (after.isalnum() or after == "_"):
                 return canonical_number(re.sub(r"[$€£,]", "", found[0]).replace("−", "-"))
         return ""
-    found = _LOOSE_NUMBER.search(raw.replace(",", ""))
-    return canonical_number(found[0].replace("−", "-")) if found else ""
+    loose = _LOOSE_NUMBER.search(raw.replace(",", ""))
+    return canonical_number(loose[0].replace("−", "-")) if loose else ""
 
 
 def canonical_number(text: str) -> str:
