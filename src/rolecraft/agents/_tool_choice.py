@@ -1,4 +1,4 @@
-"""Tool calls by log-probability, for models too small to write JSON: a name, then values among spans of the dialogue."""
+"""Tool calls by log-probability, for models that cannot write JSON: a name, then values among spans of the dialogue."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _control_finding(whole: dict[str, Any]) -> list[str]:
         return []
     best = max(gains)[1]
     parts = [
-        f"{signed(margin[0])} {interval(margin[1], margin[2])} {_side(margin)} the {_control(arm)}"
+        f"{signed(margin[0])} {interval(margin[1], margin[2])} {_side(margin, _control(arm))}"
         for arm, series in whole["margins"].items()
         if (margin := series[best])
     ]
@@ -165,10 +165,13 @@ def _control_finding(whole: dict[str, Any]) -> list[str]:
     return [f"At strength {where}, its best on average, the role's own direction is {listed}."]
 
 
-def _side(margin: list[float]) -> str:
-    if margin[1] == margin[2]:
-        return "(one role, no interval) against"
-    return "above" if margin[1] > 0 else "below" if margin[2] < 0 else "(not clearly different) against"
+def _side(margin: list[float], control: str) -> str:
+    _, low, high = margin
+    if low == high:
+        return f"(one role, no interval) against the {control}"
+    if low > 0 or high < 0:
+        return f"{'above' if low > 0 else 'below'} the {control}"
+    return f"against the {control} (not clearly different)"
 
 
 def _control(arm: str) -> str:

@@ -156,7 +156,7 @@ function drawAnswers(host, role) {
       const text = data.texts[answer.text];
       const body = answer.note ? node("p", { class: "gone" }, `No answer: ${answer.note}`) : text ? node("p", { tabindex: text.length > 700 ? 0 : null }, text) : node("p", { class: "gone" }, "Empty answer");
       const broken = role.health.find((row) => row.arm === answer.arm && row.strength === answer.strength)?.broken ?? [];
-      const warning = broken.length ? node("p", { class: "bad" }, `answers at this strength: ${broken.join(", ")}`) : null;
+      const warning = broken.length ? node("p", { class: "bad" }, `over all its answers: ${broken.join(", ")}`) : null;
       return node("article", { class: `answer a-${answer.arm}${answer.arm === "role" && !best ? " plain" : ""}` }, [node("header", {}, [node("span", {}, title), node("span", {}, answer.score === null ? "no score" : `overall ${answer.score}`)]), warning, body]);
     }));
   }

@@ -364,14 +364,15 @@ def verdict(result: Result) -> Verdict:
     before = result.mean("hallucinated", "zero-shot").estimate
     top = result.mean("overall", "oracle").estimate
     base = result.mean("overall", "zero-shot").estimate
+    by_prompt = result.difference("overall", "rrp", "zero-shot")
+    searched = result.difference("overall", "apo", "zero-shot")
+    names, exact = (result.mean(metric, "rrp+validator").estimate for metric in ("name_accuracy", "exact_arguments"))
+    words = [result.mean("words", arm).estimate for arm in ("rrp+validator", "zero-shot")]
     note = (
         f"room for an effect: zero-shot {base:.3f} overall against {top:.3f} with the right calls given, and invented "
-        f"calls in {before:.0%} of turns (with the validator {invented.estimate:.0%}); unnecessary calls {fewer}; above the "
-        f"random drop by {apart}; by the prompt alone {result.difference('overall', 'rrp', 'zero-shot')}; searched prompts "
-        f"(scripted gradient) {result.difference('overall', 'apo', 'zero-shot')}; names right "
-        f"{result.mean('name_accuracy', 'rrp+validator').estimate:.2f}, calls exact "
-        f"{result.mean('exact_arguments', 'rrp+validator').estimate:.2f}; words per reply "
-        f"{result.mean('words', 'rrp+validator').estimate:.0f} against {result.mean('words', 'zero-shot').estimate:.0f}"
+        f"calls in {before:.0%} of turns (with the validator {invented.estimate:.0%}); unnecessary calls {fewer}; above "
+        f"the random drop by {apart}; by the prompt alone {by_prompt}; searched prompts (scripted gradient) {searched}; "
+        f"names right {names:.2f}, calls exact {exact:.2f}; words per reply {words[0]:.0f} against {words[1]:.0f}"
     )
     held = effect.low > 0 and fewer.high < 0 and invented.estimate == 0 and apart.low > 0
     return Verdict.when(reproduced=held, effect=effect, control=control, inconclusive=before == 0, note=note)
