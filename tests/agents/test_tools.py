@@ -1,6 +1,16 @@
 import pytest
 
-from rolecraft.agents import Argument, Call, CallRules, Tool, ToolChooser, ToolRegistry, execute, parse_calls, value_spans
+from rolecraft.agents import (
+    Argument,
+    Call,
+    CallRules,
+    Tool,
+    ToolChooser,
+    ToolRegistry,
+    execute,
+    parse_calls,
+    value_spans,
+)
 from rolecraft.errors import UserError
 from rolecraft.models import chat
 from rolecraft.testing import ScriptedModel
@@ -12,7 +22,12 @@ def fail(item):
 
 REGISTRY = ToolRegistry(
     [
-        Tool("price", "what an item costs", {"item": Argument("string", values=("iron sword", "oak bow"))}, lambda item: 7),
+        Tool(
+            "price",
+            "what an item costs",
+            {"item": Argument("string", values=("iron sword", "oak bow"))},
+            lambda item: 7,
+        ),
         Tool("order", "state of an order", {"number": Argument("integer"), "note": Argument("string", required=False)}),
         Tool("break", "fails", {"item": Argument("string")}, fail),
         Tool("hours", "when it is open"),
@@ -42,7 +57,8 @@ def test_a_registry_refuses_faulty_tools(tools, message):
 
 def test_execution_drops_unknown_names_and_turns_exceptions_into_errors():
     results, dropped = execute(
-        REGISTRY, [Call("price", {"item": "x"}), Call("fly"), Call("break", {"item": "cup"}), Call("hours"), Call("price")]
+        REGISTRY,
+        [Call("price", {"item": "x"}), Call("fly"), Call("break", {"item": "cup"}), Call("hours"), Call("price")],
     )
     assert dropped == [Call("fly")]
     assert results[0].value == 7
@@ -140,7 +156,12 @@ def test_values_may_be_freed_from_the_dialogue():
 
 
 def test_spans_hold_what_was_said_and_one_value_that_was_not():
-    assert value_spans(Argument("string"), "item", "How much is the iron sword?") == ["iron", "sword", "iron sword", "item"]
+    assert value_spans(Argument("string"), "item", "How much is the iron sword?") == [
+        "iron",
+        "sword",
+        "iron sword",
+        "item",
+    ]
     assert value_spans(Argument("integer"), "number", "Order 12, not x3.") == ["12", "1"]
 
 

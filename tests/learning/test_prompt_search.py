@@ -151,7 +151,9 @@ def test_worst_samples_come_first_and_good_ones_by_ratio():
 
 
 def test_criticisms_that_say_the_same_are_merged():
-    merged = summarise([Gradient("function", "a", "x", 0.5), Gradient("function", "b", "x"), Gradient("both", "c", "y", 2)])
+    merged = summarise(
+        [Gradient("function", "a", "x", 0.5), Gradient("function", "b", "x"), Gradient("both", "c", "y", 2)]
+    )
     assert [(one.suggestion, one.weight, one.causes) for one in merged] == [("y", 2, ("c",)), ("x", 1.5, ("a", "b"))]
 
 

@@ -30,8 +30,8 @@ def hold(directory: Path) -> int:
             process = os.pread(lock, 32, 0).decode().strip() or "unknown"
             os.close(lock)
             raise RunMismatchError(
-                f"{directory}: process {process} is working on this run; wait for it, stop it, or choose another --out. "
-                f"To look at it meanwhile: rolecraft show {directory}"
+                f"{directory}: process {process} is working on this run; wait for it, stop it, or choose another --out."
+                f" To look at it meanwhile: rolecraft show {directory}"
             )
         time.sleep(0.01)
     os.pwrite(lock, f"{os.getpid():<20}".encode(), 0)  # one width, so that a reader never sees a part of it

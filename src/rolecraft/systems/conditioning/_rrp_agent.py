@@ -68,18 +68,10 @@ def shop_scenario(seed: int, turns: Sequence[ShopTurn]) -> Scenario:
 
     allowed = {"item": ITEMS, "other": ITEMS, "purpose": PURPOSES}
     run = WeaponShop.stocked(seed).functions()
-    tools = [
-        Tool(
-            name,
-            text,
-            {
-                argument: Argument(type_, said, values=allowed.get(argument, ()))
-                for argument, (type_, said) in given.items()
-            },
-            run[name],
-        )
-        for name, (text, given) in FUNCTIONS.items()
-    ]
+    tools = []
+    for name, (text, given) in FUNCTIONS.items():
+        arguments = {key: Argument(type_, said, values=allowed.get(key, ())) for key, (type_, said) in given.items()}
+        tools.append(Tool(name, text, arguments, run[name]))
     return Scenario(
         worldview="A weapon shop in a walled town, in the evening.",
         role="the keeper of a weapon shop",

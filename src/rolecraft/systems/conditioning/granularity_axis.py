@@ -13,10 +13,22 @@ model=local:PATH` on a GPU (Qwen3-8B: cos(axis, PC1) 0.972, PC1 share 52.6 %).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from rolecraft.conditioning._granularity import (
+    ENDPOINTS,
+    RoleVectors,
+    axis_direction,
+    check_levels,
+    contrast,
+    halves,
+    held_out,
+    principal,
+    role_vectors,
+)
 from rolecraft.errors import ExtractionError, UserError
 from rolecraft.systems._base import ROWS, Result, StudyConfig, System, Verdict, row_key
 
@@ -28,11 +40,9 @@ if TYPE_CHECKING:
     from rolecraft._run import RunStore
     from rolecraft.conditioning import Direction, ReadableModel
     from rolecraft.measures import Interval
-    from rolecraft.models import Chat
     from rolecraft.roles import Role
 
     Floats = NDArray[np.float64]
-    Levels = NDArray[np.int64]
 
 SYSTEM = System(
     number=53,
@@ -198,8 +208,6 @@ def collect(
     return means, {role: m.count for role, m in moments.items()}, len(keys) - pooled
 
 
-
-
 def collect_roles(
     model: ReadableModel, config: CollectConfig, place: int, store: RunStore, *, name_only: bool = False
 ) -> tuple[RoleVectors, Floats]:
@@ -212,6 +220,8 @@ def collect_roles(
     systems[DEFAULT] = list(neutral_prompts(model.name)[: config.variants])
     questions = study_questions(config.questions, place, micro=False)
     means, counts, empty = collect(model, systems, questions, config, config.seeds[place], store, arm)
+    if DEFAULT not in means:
+        raise ExtractionError("the default assistant has only empty replies, which cannot be pooled.")
     return role_vectors(roles, means, counts, empty, config.min_count), means[DEFAULT]
 
 
@@ -322,7 +332,7 @@ def geometry(found: RoleVectors, default: Floats, site: int, seed: int, permutat
         "sign_defined": float(pc1.signed),
         "endpoint_cos": min(_cosine(axis, other) for other in axes.values()),
         "half_cos": _cosine(contrast(vectors[first], levels[first]), contrast(vectors[~first], levels[~first])),
-        "monotone": float(all(a <= b for a, b in zip(ordered, ordered[1:], strict=False))),
+        "monotone": float(all(a <= b for a, b in pairwise(ordered))),
         "default_level": float(min(where, key=lambda level: abs(where[level] - placed))),
         "axis_norm_ratio": float(np.linalg.norm(axis) / np.linalg.norm(vectors, axis=1).mean()),
         "empty": float(found.empty),
@@ -375,6 +385,7 @@ def verdict_geometry(result: Result) -> Verdict:
 
 # (b) Steering: does moving along the axis change the scale of answers?
 
+
 @dataclass(frozen=True)
 class SteeringConfig(CollectConfig):
     """Answers to questions that admit a micro answer, moved along the axis."""
@@ -408,6 +419,8 @@ def steering_axes(
 def run_steering(config: SteeringConfig, store: RunStore) -> Result:
     """Keep a row per seed, arm (`base`, `axis+0.2`, `random-0.1`, ...) and question."""
     from rolecraft.conditioning import Steering
+    from rolecraft.measures import text_health
+    from rolecraft.measures._scale import scale_of
     from rolecraft.models import Embedder, Sampling, chat
 
     model = load_readable(config.model)
@@ -431,10 +444,11 @@ def run_steering(config: SteeringConfig, store: RunStore) -> Result:
         margins = _margins(Embedder.load().encode, found, [answer.text for answer in answers])
         rows: dict[str, dict[str, Any]] = {row_key("done", seed): {"arm": "done", "seed": seed}}
         for (arm, question), answer, margin in zip(cells, answers, margins, strict=True):
-            figures = scale_figures(answer.text)
+            broken = text_health(answer.text).degenerate
             rows[row_key(arm, seed, question)] = {
-                "arm": arm, "seed": seed, "unit": question, "answer": answer.text, **figures,
-                "margin": None if figures["degenerate"] else float(margin),
+                "arm": arm, "seed": seed, "unit": question, "answer": answer.text, "degenerate": float(broken),
+                "terms": None if broken else scale_of(answer.text),
+                "margin": None if broken else float(margin),
                 "truncated": float(answer.finish == "length"),
                 "alpha": 0.0 if arm == "base" else abs(arms[arm][0].strength),
             }  # fmt: skip
