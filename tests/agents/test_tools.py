@@ -74,7 +74,11 @@ def test_execution_drops_unknown_names_and_turns_exceptions_into_errors():
     [
         ("Nothing to do.", [], ""),
         ('Sure: {"name": "price", "parameters": {"item": "oak bow"}} done.', [Call("price", {"item": "oak bow"})], ""),
-        ('```json\n[{"name": "hours"}, {"tool": "order", "args": {"number": 3}}]\n```', [Call("hours"), Call("order", {"number": 3})], ""),
+        (
+            '```json\n[{"name": "hours"}, {"tool": "order", "args": {"number": 3}}]\n```',
+            [Call("hours"), Call("order", {"number": 3})],
+            "",
+        ),
         ('{"function": {"name": "price", "arguments": "{\\"item\\": \\"x\\"}"}}', [Call("price", {"item": "x"})], ""),
         ('{"name": "hours", "parameters": ""}', [Call("hours")], ""),
         ('{"name": "price", "parameters": {"item": "oa', [], "not valid JSON"),
@@ -171,13 +175,13 @@ def test_the_chooser_takes_the_models_name_and_fills_arguments_from_the_dialogue
     def script(given, seed):
         asked.append(given[-1]["content"])
         if "value of item" in asked[-1]:
-            return "bow"
+            return '"oak bow"'
         return "enchant" if "magic" in asked[-1] else "none" if "hello" in asked[-1] else "price"
 
     chooser = ToolChooser(ScriptedModel(script), REGISTRY, decoys=("enchant",))
     said = ["what is the oak bow", "hello", "magic please"]
     chats = [chat(text) for text in said]
-    expected = [[Call("price", {"item": "bow"})], [], [Call("enchant")]]
+    expected = [[Call("price", {"item": "oak bow"})], [], [Call("enchant")]]
     assert chooser.choose(chats, chats, said) == expected
     count = len(asked)
     assert chooser.choose(chats, chats, said) == expected

@@ -182,7 +182,7 @@ def test_faulty_settings_are_refused(changes, message):
 def test_faulty_parts_are_named():
     with pytest.raises(UserError, match="prompts to start from"):
         search(start={"function": "", "dialogue": "x"})
-    with pytest.raises(UserError, match="score in 0..1"):
+    with pytest.raises(UserError, match=r"score in 0\.\.1"):
         optimise(START, lambda p, ids: [Sample(i, 1.5) for i in ids], critic, editor, SPLIT, SearchConfig())
     with pytest.raises(UserError, match="target 'voice' is no prompt"):
         search(critic=lambda *_: [Gradient("voice", "c", "s")])

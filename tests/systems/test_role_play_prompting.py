@@ -188,7 +188,7 @@ def test_the_step_by_step_arm_carries_its_trigger(tmp_path):
 def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
     config = replace(CONFIG, tasks=("coin-flip",), seeds=(0,))
     model = pupil(immersed)
-    model.fail_at = 30
+    model.fail_at = 10
     with pytest.raises(Exception, match="told to fail"):
         study(tmp_path, model, config)
     with RunStore.open(tmp_path / "run", "study", {}) as store:

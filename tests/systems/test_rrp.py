@@ -46,7 +46,8 @@ def keeper(obeys=True, mends=True):
         system, said = chat[0]["content"], chat[-1]["content"]
         customer = next(m["content"] for m in reversed(chat) if m["role"] == "user" and "Refused:" not in m["content"])
         if "What is the value of" in said:
-            return value(customer, re.search(r"What is the value of (\w+)\?", said)[1])
+            name = re.search(r"What is the value of (\w+)\?", said)[1]
+            return f'"{value(customer, name)}"'
         if "Reply with the name of one function" not in system:
             results = system.rpartition("Results: ")[2]
             short = "one short sentence" in system
@@ -111,7 +112,7 @@ def test_the_variants_grow_from_nothing_to_rules():
 
 def test_a_right_call_without_a_function_is_refused():
     scene = scenario()
-    with pytest.raises(UserError, match="the right call '.*' names no function"):
+    with pytest.raises(UserError, match=r"the right call '.*' names no function"):
         Scenario("", "", "", "", ToolRegistry([scene.functions["opening_hours"]]), scene.turns)
 
 
@@ -124,7 +125,7 @@ def test_rules_in_the_prompt_reach_a_model_that_reads_them():
     assert invented == [6, 0]
     for turn, one in zip(scene.turns, after, strict=True):
         assert [(call.name, dict(call.arguments)) for call in one.calls] == [(n, dict(g)) for n, g in turn.gold_calls]
-        assert turn.gold_reply.split()[-1].strip(".") in one.reply or not turn.gold_calls or "error" not in one.reply
+        assert all(result.text in one.reply for result in one.results)
 
 
 def test_the_validator_removes_what_a_disobedient_model_invents_and_says_why():

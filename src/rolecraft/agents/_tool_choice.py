@@ -126,7 +126,9 @@ class ToolChooser:
         ]
         options = [value_spans(tool.arguments[name], name, dialogues[row]) for row, tool, name in wanted]
         asked = [_asking(filling[row], tool, name) for row, tool, name in wanted]
-        for (row, tool, name), given, index in zip(wanted, options, self._pick(asked, options), strict=True):
+        # Quotes, because a mean log-probability cannot tell `stone` from `stone mace` without an end.
+        quoted = [[f'"{span}"' for span in spans] for spans in options]
+        for (row, tool, name), given, index in zip(wanted, options, self._pick(asked, quoted), strict=True):
             number = tool.arguments[name].type == "integer" and given[index].isdigit()
             values[row][name] = int(given[index]) if number else given[index]
         return [[] if name == NONE else [Call(name, filled)] for name, filled in zip(picked, values, strict=True)]
@@ -159,5 +161,5 @@ def value_spans(argument: Argument, name: str, dialogue: str) -> list[str]:
 
 def _asking(chat: Chat, tool: Tool, argument: str) -> Chat:
     *earlier, last = chat
-    text = f"{last['content']}\n\nFunction: {tool.line}\nWhat is the value of {argument}? Reply with the value only."
+    text = f"{last['content']}\n\nFunction: {tool.line}\nWhat is the value of {argument}? Reply with the value in double quotes."
     return [*earlier, {"role": last["role"], "content": text}]

@@ -1,4 +1,4 @@
-"""The granularity axis of arXiv 2605.06196: an ordered direction through role vectors, and what it says of the roles."""
+"""The granularity axis of arXiv 2605.06196: an ordered direction through role vectors, and its geometry."""
 
 from __future__ import annotations
 

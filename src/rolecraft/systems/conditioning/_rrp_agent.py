@@ -52,9 +52,13 @@ class Scenario:
     def filled(self, prompt: str, results: str = "", functions: str | None = None) -> str:
         """Return a prompt with its placeholders filled; `functions` stands in for the registry's text."""
         parts = {
-            "{functions}": self.functions.text if functions is None else functions, "{role}": self.role,
-            "{persona}": self.persona, "{worldview}": self.worldview, "{knowledge}": self.knowledge, "{results}": results or "none",
-        }  # fmt: skip
+            "{functions}": self.functions.text if functions is None else functions,
+            "{role}": self.role,
+            "{persona}": self.persona,
+            "{worldview}": self.worldview,
+            "{knowledge}": self.knowledge,
+            "{results}": results or "none",
+        }
         for placeholder, text in parts.items():
             prompt = prompt.replace(placeholder, text)
         return prompt

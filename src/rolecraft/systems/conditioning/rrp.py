@@ -370,8 +370,9 @@ def verdict(result: Result) -> Verdict:
     words = [result.mean("words", arm).estimate for arm in ("rrp+validator", "zero-shot")]
     note = (
         f"room for an effect: zero-shot {base:.3f} overall against {top:.3f} with the right calls given, and invented "
-        f"calls in {before:.0%} of turns (with the validator {invented.estimate:.0%}); unnecessary calls {fewer}; above "
-        f"the random drop by {apart}; by the prompt alone {by_prompt}; searched prompts (scripted gradient) {searched}; "
+        f"calls in {before:.0%} of turns (with the validator {invented.estimate:.0%}); unnecessary calls {fewer}; "
+        f"above the random drop by {apart}; by the prompt alone {by_prompt}; searched prompts (scripted gradient) "
+        f"{searched}; "
         f"names right {names:.2f}, calls exact {exact:.2f}; words per reply {words[0]:.0f} against {words[1]:.0f}"
     )
     held = effect.low > 0 and fewer.high < 0 and invented.estimate == 0 and apart.low > 0
