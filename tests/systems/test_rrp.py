@@ -71,7 +71,7 @@ def keeper(obeys=True, mends=True):
 def value(said, name):
     if name in ("quantity", "order"):
         return re.search(r"\d+", said)[0]
-    found = sorted((said.find(word), word) for word in (*ITEMS, *PURPOSES) if word in said)
+    found = sorted((said.find(word), word) for word in (PURPOSES if name == "purpose" else ITEMS) if word in said)
     return found[1 if name == "other" and len(found) > 1 else 0][1] if found else name
 
 

@@ -43,21 +43,12 @@ def _options(
     pass
 
 
-def _register() -> None:
-    for name, (module, attribute) in COMMANDS.items():
-        try:
-            command = getattr(import_module(f"rolecraft._cli.{module}"), attribute)
-        except ModuleNotFoundError as error:
-            if error.name != f"rolecraft._cli.{module}":
-                raise
-            continue
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-
-
-_register()
+for _name, (_module, _attribute) in COMMANDS.items():
+    _command = getattr(import_module(f"rolecraft._cli.{_module}"), _attribute)
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 
 
 def main() -> None:

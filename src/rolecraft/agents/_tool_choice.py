@@ -14,80 +14,11 @@ NONE = "none"
 """The option of calling nothing."""
 _WORD = re.compile(r"[\w'-]+")
 _SMALL = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "for",
-        "from",
-        "get",
-        "give",
-        "got",
-        "had",
-        "has",
-        "have",
-        "he",
-        "how",
-        "i",
-        "if",
-        "in",
-        "is",
-        "it",
-        "its",
-        "me",
-        "much",
-        "many",
-        "my",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "our",
-        "out",
-        "please",
-        "say",
-        "she",
-        "so",
-        "some",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "they",
-        "this",
-        "to",
-        "up",
-        "us",
-        "was",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "who",
-        "why",
-        "will",
-        "with",
-        "would",
-        "yes",
-        "you",
-        "your",
-    ]
+    _WORD.findall(
+        "a an and any are as at be by can could did do does for from get give got had has have he how i if in is it "
+        "its me much many my no not of on or our out please say she so some that the their them then there they this to up "
+        "us was we were what when where which who why will with would yes you your"
+    )
 )
 
 
@@ -161,5 +92,6 @@ def value_spans(argument: Argument, name: str, dialogue: str) -> list[str]:
 
 def _asking(chat: Chat, tool: Tool, argument: str) -> Chat:
     *earlier, last = chat
-    text = f"{last['content']}\n\nFunction: {tool.line}\nWhat is the value of {argument}? Reply with the value in double quotes."
+    wish = f"What is the value of {argument}? Reply with the value in double quotes."
+    text = f"{last['content']}\n\nFunction: {tool.line}\n{wish}"
     return [*earlier, {"role": last["role"], "content": text}]

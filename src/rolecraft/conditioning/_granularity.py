@@ -1,4 +1,4 @@
-"""The granularity axis of arXiv 2605.06196: an ordered direction through role vectors, and its geometry."""
+"""The granularity axis (arXiv 2605.06196): an ordered direction through role vectors, and the places of roles on it."""
 
 from __future__ import annotations
 

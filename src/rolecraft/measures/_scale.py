@@ -8,7 +8,14 @@ FIRST_PERSON = frozenset(
     ("i", "me", "my", "mine", "myself", "we", "us", "our", "ours", "i'm", "i've", "i'd", "i'll", "we're", "we've")
 )
 POLICY = frozenset(
-    ["policy", "policies", "government", "governments", "public", "national", "nations", "nation", "international", "global", "world", "society", "societies", "economic", "economy", "economies", "institution", "institutions", "institutional", "organization", "organizations", "community", "communities", "citizens", "population", "populations", "country", "countries", "state", "law", "laws", "regulation", "regulations", "program", "programs", "infrastructure", "development", "resources", "strategy", "strategies", "system", "systems", "framework", "stakeholders", "governance", "sector", "sustainable", "security", "leaders", "political", "social"]
+    """
+    policy policies government governments public national nations nation international global world
+    society societies economic economy economies institution institutions institutional organization
+    organizations community communities citizens population populations country countries state law laws
+    regulation regulations program programs infrastructure development resources strategy strategies
+    system systems framework stakeholders governance sector sustainable security leaders political
+    social
+    """.split()  # noqa: SIM905  # a list literal would be one word per line
 )
 
 
