@@ -16,8 +16,8 @@ _WORD = re.compile(r"[\w'-]+")
 _SMALL = frozenset(
     _WORD.findall(
         "a an and any are as at be by can could did do does for from get give got had has have he how i if in is it "
-        "its me much many my no not of on or our out please say she so some that the their them then there they this to up "
-        "us was we were what when where which who why will with would yes you your"
+        "its me much many my no not of on or our out please say she so some that the their them then there they this to "
+        "up us was we were what when where which who why will with would yes you your"
     )
 )
 
