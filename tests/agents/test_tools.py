@@ -176,7 +176,7 @@ def test_the_chooser_takes_the_models_name_and_fills_arguments_from_the_dialogue
         asked.append(given[-1]["content"])
         if "value of item" in asked[-1]:
             return '"oak bow"'
-        return "enchant" if "magic" in asked[-1] else "none" if "hello" in asked[-1] else "price"
+        return "enchant" if "magic" in asked[-1] else "price" if "what" in asked[-1] else "none"
 
     chooser = ToolChooser(ScriptedModel(script), REGISTRY, decoys=("enchant",))
     said = ["what is the oak bow", "hello", "magic please"]
@@ -186,3 +186,16 @@ def test_the_chooser_takes_the_models_name_and_fills_arguments_from_the_dialogue
     count = len(asked)
     assert chooser.choose(chats, chats, said) == expected
     assert len(asked) == count  # answered from memory
+
+
+def test_what_a_name_is_worth_by_itself_does_not_count():
+    def script(given, seed):
+        said = given[-1]["content"]
+        return "break" if "fix" in said else "hours"  # a model with a liking for `hours`, in whatever chat
+
+    chooser = ToolChooser(ScriptedModel(script), REGISTRY, premise="anything")
+    likes = chooser.choose([chat("hello, hours")], [chat("hello")], ["hello"])
+    assert [call.name for call in likes[0]] == ["hours"]
+    unliked = ToolChooser(ScriptedModel(lambda *_: "hours"), REGISTRY)
+    told = unliked.choose([chat("price price price")], [chat("price")], ["price"])
+    assert [call.name for call in told[0]] == ["price"]

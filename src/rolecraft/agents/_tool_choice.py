@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import numpy as np
+
 from rolecraft.agents._tools import Argument, Call, Tool, ToolRegistry
-from rolecraft.models import Chat, LanguageModel, choose
+from rolecraft.models import Chat, LanguageModel, chat
 
 NONE = "none"
 """The option of calling nothing."""
@@ -16,8 +18,8 @@ _WORD = re.compile(r"[\w'-]+")
 _SMALL = frozenset(
     _WORD.findall(
         "a an and any are as at be by can could did do does for from get give got had has have he how i if in is it "
-        "its me much many my no not of on or our out please say she so some that the their them then there they this to "
-        "up us was we were what when where which who why will with would yes you your"
+        "its me much many my no not of on or our out please say she so some that the their them then there they "
+        "this to up us was we were what when where which who why will with would yes you your"
     )
 )
 
@@ -26,15 +28,21 @@ _SMALL = frozenset(
 class ToolChooser:
     """Chooses calls by log-probability; a question asked before is answered from memory.
 
+    An option's score is its mean log-probability per token in the chat less that after `premise` alone, which takes
+    away what the wording of a name is worth by itself (domain-conditional PMI, arXiv 2104.08315).
+
     Args:
         model: Scores the options.
         registry: The tools there are.
         decoys: Names offered to the model as well, though no tool has them, as free text would let it write them.
+        premise: A user's message that asks for an answer of this form and tells nothing else.
     """
 
     model: LanguageModel
     registry: ToolRegistry
     decoys: Sequence[str] = ()
+    premise: str = "Name a function, or give a value."
+    _prior: dict[str, float] = field(default_factory=dict, repr=False)
     _memory: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict, repr=False)
 
     def choose(self, chats: Sequence[Chat], filling: Sequence[Chat], dialogues: Sequence[str]) -> list[list[Call]]:
@@ -65,12 +73,19 @@ class ToolChooser:
         return [[] if name == NONE else [Call(name, filled)] for name, filled in zip(picked, values, strict=True)]
 
     def _pick(self, chats: Sequence[Chat], options: Sequence[Sequence[str]]) -> list[int]:
-        keys = [(repr(list(chat)), tuple(given)) for chat, given in zip(chats, options, strict=True)]
+        keys = [(repr(list(asked)), tuple(given)) for asked, given in zip(chats, options, strict=True)]
         fresh = {key: row for row, key in enumerate(keys) if key not in self._memory}
         rows = list(fresh.values())
-        found = choose(self.model, [chats[row] for row in rows], [options[row] for row in rows])
+        scores = iter(self._scores([(chats[row], option) for row in rows for option in options[row]]))
+        unseen = list(dict.fromkeys(option for row in rows for option in options[row] if option not in self._prior))
+        self._prior |= zip(unseen, self._scores([(chat(self.premise), option) for option in unseen]), strict=True)
+        found = [int(np.argmax([next(scores) - self._prior[option] for option in options[row]])) for row in rows]
         self._memory |= zip(fresh, found, strict=True)
         return [self._memory[key] for key in keys]
+
+    def _scores(self, pairs: Sequence[tuple[Chat, str]]) -> list[float]:
+        found = self.model.logprobs([asked for asked, _ in pairs], [option for _, option in pairs])
+        return [float(values.mean()) for values in found]
 
 
 def value_spans(argument: Argument, name: str, dialogue: str) -> list[str]:
@@ -90,8 +105,8 @@ def value_spans(argument: Argument, name: str, dialogue: str) -> list[str]:
     return list(dict.fromkeys([*spans, name]))
 
 
-def _asking(chat: Chat, tool: Tool, argument: str) -> Chat:
-    *earlier, last = chat
+def _asking(asked: Chat, tool: Tool, argument: str) -> Chat:
+    *earlier, last = asked
     wish = f"What is the value of {argument}? Reply with the value in double quotes."
     text = f"{last['content']}\n\nFunction: {tool.line}\n{wish}"
     return [*earlier, {"role": last["role"], "content": text}]
