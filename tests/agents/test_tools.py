@@ -12,7 +12,7 @@ from rolecraft.agents import (
     value_spans,
 )
 from rolecraft.errors import UserError
-from rolecraft.models import chat
+from rolecraft.models import chat, choose
 from rolecraft.testing import ScriptedModel
 
 
@@ -189,13 +189,7 @@ def test_the_chooser_takes_the_models_name_and_fills_arguments_from_the_dialogue
 
 
 def test_what_a_name_is_worth_by_itself_does_not_count():
-    def script(given, seed):
-        said = given[-1]["content"]
-        return "break" if "fix" in said else "hours"  # a model with a liking for `hours`, in whatever chat
-
-    chooser = ToolChooser(ScriptedModel(script), REGISTRY, premise="anything")
-    likes = chooser.choose([chat("hello, hours")], [chat("hello")], ["hello"])
-    assert [call.name for call in likes[0]] == ["hours"]
-    unliked = ToolChooser(ScriptedModel(lambda *_: "hours"), REGISTRY)
-    told = unliked.choose([chat("price price price")], [chat("price")], ["price"])
+    model = ScriptedModel(lambda *_: "hours")  # it would say `hours` in whatever chat
+    assert choose(model, [chat("price price price")], [["none", "price", "hours"]]) == [2]
+    told = ToolChooser(model, REGISTRY).choose([chat("price price price")], [chat("price")], ["price"])
     assert [call.name for call in told[0]] == ["price"]

@@ -200,14 +200,20 @@ class LocalModel:
                     results[row] = self._completion(prompts[row], reply)
         return [result for result in results if result is not None]
 
-    def logprobs(self, chats: Sequence[Chat], replies: Sequence[str]) -> list[FloatArray]:
+    def logprobs(
+        self, chats: Sequence[Chat], replies: Sequence[str], steering: Steering | None = None
+    ) -> list[FloatArray]:
         """Return the log-probability of each token of each reply; see `LanguageModel.logprobs`.
 
-        An empty reply gives an empty array. The end-of-reply token is not scored.
+        An empty reply gives an empty array. The end-of-reply token is not scored. Under steering, reply tokens count
+        as decoded.
 
         Raises:
+            SteeringShapeError: If the steering does not fit the chats or the model.
             UserError: If the numbers of chats and replies differ.
         """
+        steering = Steering.uniform((), len(chats)) if steering is None else steering
+        check_steering(steering, len(chats), self.n_sites, self.hidden)
         prompts, tokens = self._encode_pairs(chats, replies)
         results: list[FloatArray] = [np.zeros(0, dtype=np.float32) for _ in chats]
         filled = [row for row, reply in enumerate(tokens) if reply]
@@ -216,7 +222,9 @@ class LocalModel:
         with self._exclusive():
             for batch in batches(sizes, order, self.batch_rows, (self.batch_tokens, _SCORED_TOKENS)):
                 rows = [filled[place] for place in batch]
-                scored = score(self._network, [prompts[row] for row in rows], [tokens[row] for row in rows])
+                scored = score(
+                    self._network, [prompts[row] for row in rows], [tokens[row] for row in rows], steering.select(rows)
+                )
                 for row, values in zip(rows, scored, strict=True):
                     results[row] = values
         return results

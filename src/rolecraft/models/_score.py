@@ -23,22 +23,26 @@ _HEAD_ROWS = 256
 
 
 @torch.inference_mode()
-def score(network: Network, prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]]) -> list[FloatArray]:
+def score(
+    network: Network, prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]], steering: Steering
+) -> list[FloatArray]:
     """Return the log-probability of every reply token of one batch; no reply may be empty.
 
-    The prefix of each distinct prompt is computed once; the output head sees reply positions only.
+    The prefix of each distinct prompt and steering is computed once; the output head sees reply positions only.
     """
     device = network.device
-    shared = Shared(prompts)
+    shared = Shared(prompts, [(tuple(p), tuple(map(id, row))) for p, row in zip(prompts, steering.rows, strict=True)])
     lengths = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
     width = int(lengths.max())
     inputs = [[prompt[-1], *reply[:-1]] for prompt, reply in zip(prompts, replies, strict=True)]
     ids, real = pad_right(inputs, device)
-    cache = shared.expand(
-        network.prefix([prompts[row] for row in shared.representatives]), lengths, width + ids.shape[1]
-    )
+    with network.steered(steering.select(shared.representatives)) as steerer:
+        prefix = network.prefix([prompts[row] for row in shared.representatives], steerer)
+    cache = shared.expand(prefix, lengths, width + ids.shape[1])
     mask = (torch.arange(width + ids.shape[1], device=device) >= (width - lengths)[:, None]).long()
-    with network.head_on(real.bool()):
+    with network.steered(steering) as steerer, network.head_on(real.bool()):
+        steerer.kinds = real * NEW
+        steerer.kinds[:, 0] = LAST
         logits: Tensor = network.model(
             input_ids=ids,
             attention_mask=mask if bool((lengths < width).any()) else None,
