@@ -77,19 +77,19 @@ class CollectConfig(StudyConfig):
     model: str = "local:smollm2"
     """Paper: Qwen3-8B and Llama-3.1-8B-Instruct."""
     inventory: str = "core-v1"
-    ladders: int = 6
+    ladders: int = 8
     """Ladders of five roles, one per level in one domain. 0: every role with a level. Paper: 75 roles, 15 per level."""
     variants: int = 2
     """Prompt variants per role. Paper: 5."""
-    questions: int = 4
+    questions: int = 2
     """Per seed, disjoint between seeds, none of those that admit a micro answer. Paper: 240."""
-    max_tokens: int = 40
+    max_tokens: int = 32
     """Paper: 1536."""
     temperature: float = 0.7
     """Paper: the same."""
     top_p: float = 0.9
     """Paper: the same."""
-    min_count: int = 4
+    min_count: int = 3
     """Roles with fewer replies are dropped. Paper: 30."""
     site: int | None = None
     """Default: half depth. Paper: 18 of 36 and of 32."""
