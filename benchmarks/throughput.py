@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import resource
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -336,18 +336,30 @@ def extraction(replies: int) -> list[Entry]:
 
 
 def _extract(replies: int) -> None:
+    import psutil  # type: ignore[import-untyped]
+
     model = LocalModel.load()
     chats = [chat(f"{QUESTIONS[i % 8]} ({i})") for i in range(replies)]
     reply = (
         "I would say that it depends on the day, and on who is asking, but mostly I like to walk by the sea and think."
     )
     list(model.activations(chats[:1], [reply]))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    process, done = psutil.Process(), threading.Event()
+    before = peak = process.memory_info().rss
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.01):
+            peak = max(peak, process.memory_info().rss)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     reading = model.activations(chats, [reply] * replies, pooling=("reply-mean", "prompt-last"))
     seconds, count = timed(lambda: sum(1 for _ in reading))
+    done.set()
+    watcher.join()
     assert count == replies
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"mib": (after - before) / 1024, "seconds": seconds}))
+    print(json.dumps({"mib": (peak - before) / 2**20, "seconds": seconds}))
 
 
 def parts(quick: bool) -> Iterator[list[Entry]]:

@@ -148,7 +148,8 @@ def test_a_clean_environment_with_the_base_install_alone_works(tmp_path):
     shutil.copytree(ROOT, source, symlinks=True, ignore=leave_out)
     venv.create(tmp_path / "venv", with_pip=True)
     python = str(tmp_path / "venv" / "bin" / "python")
-    subprocess.run([python, "-m", "pip", "install", "-q", str(source), "-c", str(ROOT / "constraints.txt")], check=True)
+    install = [python, "-m", "pip", "install", "-q", str(source), "-c", str(ROOT / "constraints.txt")]
+    subprocess.run(install, check=True, timeout=240)
     command = str(tmp_path / "venv" / "bin" / "rolecraft")
     for arguments in (["--help"], ["roles", "show", "core-v1"], ["systems", "table"]):
         done = subprocess.run([command, *arguments], capture_output=True, text=True, cwd=tmp_path)

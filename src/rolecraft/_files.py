@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from rolecraft.errors import RoleError, UserError
+from rolecraft.errors import RoleError, UserError, did_you_mean
 
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl", ".csv")
 HEADER = "inventory.yaml"
@@ -30,6 +31,8 @@ class Record:
     """File and position, for messages."""
     header: dict[str, Any] = field(default_factory=dict)
     """The other keys of the file it stands in."""
+    cells: bool = False
+    """Whether `data` is a row of a table, all of its values texts."""
 
 
 def bundled(package: str, source: str | Path) -> Path:
@@ -45,8 +48,32 @@ def bundled(package: str, source: str | Path) -> Path:
     for found in (data / path.name, *data.rglob(f"{path.name}.*")):
         if len(path.parts) == 1 and found.exists():
             return found
-    names = ", ".join(sorted(entry.stem for entry in data.iterdir()))
-    raise RoleError(f"{source}: no such file or folder, and no bundled name (bundled: {names}).")
+    names = sorted(_names(data))
+    near = did_you_mean(path.name, names)
+    raise RoleError(f"{source}: no such file or folder, and no bundled name.{near} Bundled: {', '.join(names)}.")
+
+
+def _names(data: Path) -> Iterator[str]:
+    """Yield what `bundled` can find: whole folders under their names, other files under their stems."""
+    for entry in data.iterdir():
+        if entry.is_dir() and not (entry / HEADER).exists():
+            yield from _names(entry)
+        else:
+            yield entry.stem
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML's safe types, where a key that stands twice in a mapping is an error instead of the last one's win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                problem = f"the key {key.value!r} stands twice; keep one of the two"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 def read_mapping(path: Path) -> Any:
@@ -55,23 +82,57 @@ def read_mapping(path: Path) -> Any:
     Raises:
         UserError: If it cannot be read or parsed; line and column are named.
     """
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        return (
-            json.loads(text)
-            if path.suffix == ".json"
-            else yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        )
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8.") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}.") from None
+        return parse_json(text, path) if path.suffix == ".json" else yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise UserError(f"{path}{place}: not valid YAML: {getattr(error, 'problem', error)}.") from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, line ends as they are.
+
+    Raises:
+        UserError: If it cannot be read or is not UTF-8.
+    """
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8.") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}.") from None
+
+
+def parse_json(text: str, path: Path, line: int | None = None) -> Any:
+    """Parse JSON.
+
+    Args:
+        text: What the file held, or one line of it.
+        path: The file, for the message.
+        line: Number of that line.
+
+    Raises:
+        UserError: If it is not valid JSON (`NaN` is not) or a key stands twice in an object.
+    """
+    where = f"{path}:{line}" if line else str(path)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
+            twice = next(key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place]))
+            raise UserError(f"{where}: the key {twice!r} stands twice in one object; keep one of the two.")
+        return mapping
+
+    def refuse(constant: str) -> Any:
+        raise UserError(f"{where}: {constant} is not valid JSON; leave the field out or give a number.")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        place = f"{path}:{line or error.lineno}:{error.colno}"
+        raise UserError(f"{place}: not valid JSON: {error.msg}.") from None
 
 
 def read_records(path: Path, key: str) -> Iterator[Record]:
@@ -116,21 +177,27 @@ def _read_document(path: Path, key: str) -> Iterator[Record]:
 
 
 def _read_jsonl(path: Path) -> Iterator[Record]:
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):  # a text may hold other line separators
         if line.strip():
-            try:
-                yield Record(json.loads(line), f"{path}:{number}")
-            except json.JSONDecodeError as error:
-                raise UserError(f"{path}:{number}:{error.colno}: not valid JSON: {error.msg}.") from None
+            yield Record(parse_json(line, path, number), f"{path}:{number}")
 
 
 def _read_csv(path: Path) -> Iterator[Record]:
-    """Lists stand in one cell, their items separated by ` | `; `trait.<name>` columns hold traits."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        for number, row in enumerate(csv.DictReader(file), 2):
+    """The values are texts; who asked for the records knows what stands in a cell."""
+    rows = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        columns = rows.fieldnames or []
+        twice = [column for place, column in enumerate(columns) if column in columns[:place]]
+        if twice:
+            raise UserError(f"{path}:1: the column {twice[0]!r} stands twice; keep one of the two.")
+        line = rows.line_num + 1
+        for row in rows:
             if None in row:
-                raise UserError(f"{path}:{number}: the row has more cells than the header; quote cells with commas.")
-            yield Record({name: value for name, value in row.items() if value}, f"{path}:{number}")
+                raise UserError(f"{path}:{line}: the row has more cells than the header; quote cells with commas.")
+            yield Record({name: value for name, value in row.items() if value}, f"{path}:{line}", cells=True)
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{path}:{rows.line_num}: not valid CSV: {error}.") from None
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

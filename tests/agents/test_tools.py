@@ -176,20 +176,20 @@ def test_the_chooser_takes_the_models_name_and_fills_arguments_from_the_dialogue
         asked.append(given[-1]["content"])
         if "value of item" in asked[-1]:
             return '"oak bow"'
-        return "enchant" if "magic" in asked[-1] else "price" if "what" in asked[-1] else "none"
+        return {"m": "enchant", "w": "price", "h": "none"}.get(asked[-1][0], "well")
 
-    chooser = ToolChooser(ScriptedModel(script), REGISTRY, decoys=("enchant",))
+    chooser = ToolChooser(ScriptedModel(script), REGISTRY, chat("..."), decoys=("enchant",))
     said = ["what is the oak bow", "hello", "magic please"]
     chats = [chat(text) for text in said]
     expected = [[Call("price", {"item": "oak bow"})], [], [Call("enchant")]]
     assert chooser.choose(chats, chats, said) == expected
     count = len(asked)
     assert chooser.choose(chats, chats, said) == expected
-    assert len(asked) == count  # answered from memory
+    assert set(asked[count:]) == {"..."}  # the rest is answered from memory
 
 
 def test_what_a_name_is_worth_by_itself_does_not_count():
     model = ScriptedModel(lambda *_: "hours")  # it would say `hours` in whatever chat
     assert choose(model, [chat("price price price")], [["none", "price", "hours"]]) == [2]
-    told = ToolChooser(model, REGISTRY).choose([chat("price price price")], [chat("price")], ["price"])
+    told = ToolChooser(model, REGISTRY, chat("...")).choose([chat("price price price")], [chat("price")], ["price"])
     assert [call.name for call in told[0]] == ["price"]

@@ -14,6 +14,7 @@ from rolecraft.systems.conditioning.role_play_prompting import (
     TASK_ROLES,
     UNFIT,
     Config,
+    QuestionSet,
     RolePlayPrompt,
     feedback_flaw,
     run_on,
@@ -23,7 +24,7 @@ from rolecraft.systems.conditioning.role_play_prompting import (
     verdict,
 )
 from rolecraft.testing import ScriptedModel
-from rolecraft.worlds import TASKS, make_items
+from rolecraft.worlds import TASKS, make_items, task_named
 
 CONFIG = Config(items=20, dev_items=6, feedbacks=2, free_items=2)
 FITTING = {setting for role, (setting, _) in ROLE_SETTINGS.items() if role != UNFIT}
@@ -107,30 +108,28 @@ def test_a_cut_reply_ends_with_its_last_sentence():
 
 
 def test_the_best_candidate_on_development_questions_is_chosen_and_the_first_of_equals():
-    dev, test = make_items("coin-flip", 4, 0), make_items("arithmetic", 2, 0)
+    questions = QuestionSet(task_named("coin-flip"), make_items("coin-flip", 4, 0), make_items("coin-flip", 4, 1))
     candidates = [RolePlayPrompt("s", feedback) for feedback in ("a", "bb", "cc")]
     seen = []
 
-    def solve(frame, items):
-        seen.append([item.id for item in items])
-        return [len(frame("")[2]["content"]) == 2] * len(items)
+    def solve(asked):
+        seen.extend(one.item.id for one in asked)
+        return [len(one.frame("")[2]["content"]) == 2 for one in asked]
 
-    chosen, table = select_feedback(candidates, dev, test, solve)
+    chosen, table = select_feedback(candidates, questions, solve)
     assert chosen.role_feedback == "bb"
     assert table == [0, 1, 1]
-    assert all(ids == [item.id for item in dev] for ids in seen)
+    assert set(seen) == {item.id for item in questions.dev}
 
 
 def test_choosing_on_reported_questions_is_refused():
-    items = make_items("coin-flip", 6, 0)
-    candidates = [RolePlayPrompt("s", "f")]
+    items, task = make_items("coin-flip", 6, 0), task_named("coin-flip")
     with pytest.raises(UserError, match=r"dev and test share 1 id\(s\)"):
-        select_feedback(candidates, items[:4], items[3:], lambda *_: [True])
-    renamed = [replace(item, id=f"other/{item.id}") for item in items[3:]]
-    with pytest.raises(UserError, match=r"question texts.*share 1"):
-        select_feedback(candidates, items[:4], renamed, lambda *_: [True])
+        QuestionSet(task, items[:4], items[3:])
+    with pytest.raises(UserError, match="under other ids"):
+        QuestionSet(task, items[:4], [replace(item, id=f"other/{item.id}") for item in items[3:]])
     with pytest.raises(UserError, match="0 candidates"):
-        select_feedback([], items[:2], items[3:], lambda *_: [True])
+        select_feedback([], QuestionSet(task, items[:3], items[3:]), lambda asked: [])
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_the_step_by_step_arm_carries_its_trigger(tmp_path):
 def test_an_interrupted_study_goes_on_where_it_stopped(tmp_path):
     config = replace(CONFIG, tasks=("coin-flip",), seeds=(0,))
     model = pupil(immersed)
-    model.fail_at = 10
+    model.fail_at = 12
     with pytest.raises(Exception, match="told to fail"):
         study(tmp_path, model, config)
     with RunStore.open(tmp_path / "run", "study", {}) as store:

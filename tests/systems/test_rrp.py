@@ -45,6 +45,8 @@ def keeper(obeys=True, mends=True):
     def script(chat, seed):
         system, said = chat[0]["content"], chat[-1]["content"]
         customer = next(m["content"] for m in reversed(chat) if m["role"] == "user" and "Refused:" not in m["content"])
+        if said == "...":
+            return "Yes?"
         if "What is the value of" in said:
             name = re.search(r"What is the value of (\w+)\?", said)[1]
             return f'"{value(customer, name)}"'
@@ -245,7 +247,7 @@ def test_a_model_that_never_invents_leaves_nothing_to_remove(tmp_path):
     config = replace(CONFIG, iterations=1, seeds=(0,))
 
     def script(chat, seed):
-        return "none" if "Reply with the name" in chat[0]["content"] else "Good day."
+        return "none" if "Reply with the name" in chat[0]["content"] and chat[-1]["content"] != "..." else "Good day."
 
     found = verdict(study(tmp_path, ScriptedModel(script), config)[0])
     assert found.verdict == "inconclusive"

@@ -8,7 +8,16 @@ import pytest
 from rolecraft.errors import UserError
 from rolecraft.models import chat
 from rolecraft.testing import ScriptedModel
-from rolecraft.worlds import TASKS, make_items, read_items, right_option, solve_by_choice, solve_freely, task_named
+from rolecraft.worlds import (
+    TASKS,
+    Asked,
+    make_items,
+    read_items,
+    right_option,
+    solve_by_choice,
+    solve_freely,
+    task_named,
+)
 
 
 def solve(item):
@@ -78,8 +87,9 @@ def test_choice_and_free_text_reach_the_same_answer_of_a_model_that_knows():
         return answer if text in by_question else f"The sum gives {answer}."
 
     model = ScriptedModel(knows)
-    assert solve_by_choice(model, chat, items) == [True] * 12
-    solved = solve_freely(model, chat, task_named("arithmetic"), items)
+    asked = [Asked(item, task_named("arithmetic"), chat) for item in items]
+    assert solve_by_choice(model, asked) == [True] * 12
+    solved = solve_freely(model, asked)
     assert all(one.grade.correct and one.reasoning == one.item.answer for one in solved)
     assert solved[0].grade.raw.startswith("The sum gives")
 
@@ -92,7 +102,7 @@ def test_the_extraction_pass_shows_question_reasoning_and_trigger_in_the_same_di
         return "thinking" if len(seen) == 1 else "yes"
 
     [item] = make_items("coin-flip", 1, 0)
-    solve_freely(ScriptedModel(script), lambda text: chat(text, "frame"), task_named("coin-flip"), [item])
+    solve_freely(ScriptedModel(script), [Asked(item, task_named("coin-flip"), lambda text: chat(text, "frame"))])
     assert seen[1] == ["frame", f"{item.question}\nthinking\n{TASKS['coin-flip'].trigger}"]
 
 

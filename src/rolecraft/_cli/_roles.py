@@ -13,6 +13,7 @@ from rolecraft._cli._output import print_json, print_table
 
 app = typer.Typer(help="Look at, check and import roles.", no_args_is_help=True, rich_markup_mode=None)
 
+FORMAT_HELP = "auto, character-card, assistant-axis, tinytroupe, sotopia, csv or jsonl."
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Source = Annotated[str, typer.Argument(metavar="INVENTORY", help="Bundled name (core-v1), a file, or a folder.")]
 
@@ -23,19 +24,23 @@ def lint_command(
     questions: Annotated[str, typer.Option(help="Evaluation questions to hold the roles against.")] = "questions-v1",
     json: Json = False,
 ) -> None:
-    """Find near-duplicates, thin profiles, leaking names and questions. Exit code 1 if there is an error."""
-    from rolecraft.errors import MissingDependencyError
-    from rolecraft.roles import lint, load_inventory, load_questions
+    """Find near-duplicates, templates, thin profiles, leaking names and questions.
 
-    roles = load_inventory(inventory)
+    Exit code: 0 if there is nothing but warnings, 1 if there is an error, 2 if the roles cannot be read. Likeness of
+    meaning needs the extra `lm`; without it those rules are left out, and named.
+    """
+    from rolecraft.errors import MissingDependencyError
+    from rolecraft.roles import MEANING_RULES, lint, load_inventory, load_questions
+
+    roles, bank = load_inventory(inventory), load_questions(questions)
     embedder = None
     try:
         from rolecraft.models import Embedder
 
         embedder = Embedder.load()
     except (MissingDependencyError, ModuleNotFoundError) as error:
-        typer.echo(f"near-duplicates are not looked for: {error}", err=True)
-    findings = lint(roles, load_questions(questions), embedder)
+        typer.echo(f"left out: {', '.join(MEANING_RULES)} ({error})", err=True)
+    findings = lint(roles, bank, embedder)
     errors = sum(finding.severity == "error" for finding in findings)
     if json:
         print_json([asdict(finding) for finding in findings])
@@ -91,10 +96,14 @@ def _summary(role: Any) -> dict[str, Any]:
 def import_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of another project.")],
     out: Annotated[Path, typer.Option(help="Inventory to write: .yaml, .json, .jsonl or .csv.")],
-    format: Annotated[str, typer.Option(help="auto, or one of the names an error lists.")] = "auto",
+    format: Annotated[str, typer.Option(help=FORMAT_HELP)] = "auto",
     json: Json = False,
 ) -> None:
-    """Read characters, personas and role files of other projects into one inventory."""
+    """Read the role files of other projects into one inventory, and say what could not be carried over.
+
+    They are character cards V2 and V3 (JSON or PNG), role files of the Assistant Axis, TinyTroupe agents, Sotopia agent
+    profiles, and tables of roles (CSV with ` | ` between the items of a list, or JSONL).
+    """
     from rolecraft.roles import import_roles, save_inventory
 
     imported = import_roles(files, format)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
 from rolecraft.agents._tools import Argument, Call, Tool, ToolRegistry
-from rolecraft.models import Chat, LanguageModel, chat
+from rolecraft.models import Chat, LanguageModel
 
 NONE = "none"
 """The option of calling nothing."""
@@ -28,21 +28,20 @@ _SMALL = frozenset(
 class ToolChooser:
     """Chooses calls by log-probability; a question asked before is answered from memory.
 
-    An option's score is its mean log-probability per token in the chat less that after `premise` alone, which takes
-    away what the wording of a name is worth by itself (domain-conditional PMI, arXiv 2104.08315).
+    A name's score is its mean log-probability per token in the chat less that after `premise`, which takes away what
+    its wording, and its place in a list, are worth whatever is asked (contextual calibration, arXiv 2102.09690).
 
     Args:
         model: Scores the options.
         registry: The tools there are.
+        premise: A chat that lists every name, asks for one and says nothing of substance.
         decoys: Names offered to the model as well, though no tool has them, as free text would let it write them.
-        premise: A user's message that asks for an answer of this form and tells nothing else.
     """
 
     model: LanguageModel
     registry: ToolRegistry
+    premise: Chat
     decoys: Sequence[str] = ()
-    premise: str = "Name a function, or give a value."
-    _prior: dict[str, float] = field(default_factory=dict, repr=False)
     _memory: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict, repr=False)
 
     def choose(self, chats: Sequence[Chat], filling: Sequence[Chat], dialogues: Sequence[str]) -> list[list[Call]]:
@@ -55,7 +54,8 @@ class ToolChooser:
             dialogues: What was said, from which values are taken.
         """
         names = [NONE, *self.registry, *self.decoys]
-        picked = [names[index] for index in self._pick(chats, [names] * len(chats))]
+        likings = dict(zip(names, self._scores([(self.premise, name) for name in names]), strict=True))
+        picked = [names[index] for index in self._pick(chats, [names] * len(chats), likings)]
         values: list[dict[str, object]] = [{} for _ in chats]
         wanted = [
             (row, self.registry[name], argument)
@@ -67,20 +67,17 @@ class ToolChooser:
         asked = [_asking(filling[row], tool, name) for row, tool, name in wanted]
         # Quotes, because a mean log-probability cannot tell `stone` from `stone mace` without an end.
         quoted = [[f'"{span}"' for span in spans] for spans in options]
-        for (row, tool, name), given, index in zip(wanted, options, self._pick(asked, quoted), strict=True):
+        for (row, tool, name), given, index in zip(wanted, options, self._pick(asked, quoted, {}), strict=True):
             number = tool.arguments[name].type == "integer" and given[index].isdigit()
             values[row][name] = int(given[index]) if number else given[index]
         return [[] if name == NONE else [Call(name, filled)] for name, filled in zip(picked, values, strict=True)]
 
-    def _pick(self, chats: Sequence[Chat], options: Sequence[Sequence[str]]) -> list[int]:
+    def _pick(self, chats: Sequence[Chat], options: Sequence[Sequence[str]], likings: Mapping[str, float]) -> list[int]:
         keys = [(repr(list(asked)), tuple(given)) for asked, given in zip(chats, options, strict=True)]
         fresh = {key: row for row, key in enumerate(keys) if key not in self._memory}
-        rows = list(fresh.values())
-        scores = iter(self._scores([(chats[row], option) for row in rows for option in options[row]]))
-        unseen = list(dict.fromkeys(option for row in rows for option in options[row] if option not in self._prior))
-        self._prior |= zip(unseen, self._scores([(chat(self.premise), option) for option in unseen]), strict=True)
-        found = [int(np.argmax([next(scores) - self._prior[option] for option in options[row]])) for row in rows]
-        self._memory |= zip(fresh, found, strict=True)
+        scores = iter(self._scores([(chats[row], option) for row in fresh.values() for option in options[row]]))
+        for key, row in fresh.items():
+            self._memory[key] = int(np.argmax([next(scores) - likings.get(option, 0.0) for option in options[row]]))
         return [self._memory[key] for key in keys]
 
     def _scores(self, pairs: Sequence[tuple[Chat, str]]) -> list[float]:

@@ -99,7 +99,7 @@ def extract_directions(
     sites: Sequence[int] | None = None,
     site: int | None = None,
     allow_partial: bool = False,
-    batch_pairs: int = 20,
+    batch_pairs: int = 16,
 ) -> Iterator[Extraction]:
     """Extract the directions of many roles, in batches that run across roles.
 
@@ -147,7 +147,7 @@ def extract_default(
     sites: Sequence[int] | None = None,
     site: int | None = None,
     allow_partial: bool = False,
-    batch_pairs: int = 20,
+    batch_pairs: int = 16,
 ) -> Extraction:
     """Extract the default pseudo-role: the mean of the model's responses under five neutral system texts.
 

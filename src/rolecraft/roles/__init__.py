@@ -3,12 +3,13 @@
 from rolecraft.roles._importers import Imported, import_roles
 from rolecraft.roles._importers._character_card import to_character_card
 from rolecraft.roles._inventory import Inventory, load_inventory
-from rolecraft.roles._lint import Finding, lint
+from rolecraft.roles._lint import MEANING_RULES, Finding, lint
 from rolecraft.roles._questions import Question, QuestionBank, load_questions
 from rolecraft.roles._role import Demonstration, Phase, Role, parse_role
 from rolecraft.roles._save import save_inventory
 
 __all__ = [
+    "MEANING_RULES",
     "Demonstration",
     "Finding",
     "Imported",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rolecraft.errors import RoleError, did_you_mean
-from rolecraft.roles._role import Role
+from rolecraft.roles._role import Role, parse_role
 
 SEPARATOR = " | "
 """Between the items of a list in one cell."""
@@ -66,7 +66,7 @@ def role_to_cells(role: Role) -> dict[str, str]:
     """Return one row, with a cell for every column.
 
     Raises:
-        RoleError: If the role does not fit a table: it has an arc, or a text holds a separator or a line break.
+        RoleError: If the role does not fit a table: it has an arc, or a text holds a separator.
     """
     if role.arc:
         raise RoleError(f"role {role.id!r} has an arc, which a table cannot hold; save as YAML or JSON.")
@@ -87,6 +87,9 @@ def role_to_cells(role: Role) -> dict[str, str]:
                 f"role {role.id!r}: a text in {column!r} holds {SEPARATOR.strip()!r}; save as YAML or JSON."
             )
         cells[column] = SEPARATOR.join(parts)
+    where = f"role {role.id!r}"
+    if parse_role(role_from_cells({name: cell for name, cell in cells.items() if cell}, where), where) != role:
+        raise RoleError(f"{where}: a text holds a character that a table loses; save as YAML or JSON.")
     return cells
 
 

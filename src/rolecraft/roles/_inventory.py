@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,10 @@ class Inventory:
     def __iter__(self) -> Iterator[Role]:
         return iter(self.roles)
 
+    def __contains__(self, role: Role | str) -> bool:
+        """Whether a role, or one with this id, is among them."""
+        return any(role in (known, known.id) for known in self.roles)
+
     def __getitem__(self, role_id: str) -> Role:
         for role in self.roles:
             if role.id == role_id:
@@ -63,17 +67,27 @@ class Inventory:
         """Return the roles that match every given filter; `ids` also sets the order.
 
         Raises:
-            RoleError: If an id is unknown or nothing matches.
+            RoleError: If an id, a tag, a family or a level is unknown, or nothing matches them all.
         """
         roles = self.roles if ids is None else tuple(self[role_id] for role_id in ids)
-        wanted = (set(tags), set(families), set(levels))
-        kept = tuple(
-            role
-            for role in roles
-            if (not wanted[0] or wanted[0] & set(role.tags))
-            and (not wanted[1] or role.family in wanted[1])
-            and (not wanted[2] or role.level in wanted[2])
-        )
+        filters: dict[str, tuple[set[Any], Callable[[Role], set[Any]]]] = {
+            "tags": (set(tags), lambda role: set(role.tags)),
+            "families": (set(families), lambda role: {role.family}),
+            "levels": (set(levels), lambda role: {role.level}),
+        }
+        given = {name: (wanted, of) for name, (wanted, of) in filters.items() if wanted}
+        for name, (wanted, of) in given.items():
+            known = {value for role in self.roles for value in of(role)}
+            for value in sorted(wanted - known, key=str):
+                names = sorted(str(other) for other in known if other)
+                raise RoleError(
+                    f"{name}: no role of inventory {self.name!r} has {value!r}.{did_you_mean(str(value), names)} "
+                    f"Known: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}."
+                )
+        kept = tuple(role for role in roles if all(wanted & of(role) for wanted, of in given.values()))
+        if roles and not kept:
+            asked = ", ".join(f"{name} {sorted(wanted, key=str)}" for name, (wanted, _) in given.items())
+            raise RoleError(f"no role of inventory {self.name!r} has all of {asked}; give fewer filters.")
         return Inventory(self.name, self.version, kept)
 
 
@@ -85,6 +99,7 @@ def load_inventory(source: str | Path) -> Inventory:
             A file holds a list of roles, or a mapping with `name`, `version` and `roles`.
 
     Raises:
+        UserError: If a file cannot be read or parsed (file, line and column are named).
         RoleError: If nothing is found there, or a role is refused (file, role and field are named).
     """
     path = bundled("roles", source)
@@ -92,6 +107,6 @@ def load_inventory(source: str | Path) -> Inventory:
     roles: list[Role] = []
     for record in read_records(path, "roles"):
         header |= record.header
-        data = role_from_cells(record.data, record.where) if path.suffix == ".csv" else record.data
+        data = role_from_cells(record.data, record.where) if record.cells else record.data
         roles.append(parse_role(data, where=record.where))
     return Inventory(str(header.get("name", path.stem)), str(header.get("version", "0")), tuple(roles))

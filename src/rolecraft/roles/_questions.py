@@ -74,6 +74,7 @@ def load_questions(source: str | Path) -> QuestionBank:
     """Read a question bank: the bundled `questions-v1`, or a YAML, JSON, JSONL or CSV file of questions.
 
     Raises:
+        UserError: If a file cannot be read or parsed (file, line and column are named).
         RoleError: If nothing is found there, or a question is refused (file, position and field are named).
     """
     path = bundled("roles", source)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from rolecraft.errors import RoleError, did_you_mean
+from rolecraft.roles._frozen import FrozenDict
 
 RoleId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Line = Annotated[str, StringConstraints(strip_whitespace=True)]
+"""A text that may be empty."""
+Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):
@@ -66,7 +71,7 @@ class Role(_Strict):
     questions: tuple[Text, ...] = ()
     """Role-specific questions, for extraction only."""
     demonstrations: tuple[Demonstration, ...] = ()
-    style: str = ""
+    style: Line = ""
     """How the role talks."""
     catchphrases: tuple[Text, ...] = ()
     values: tuple[Text, ...] = ()
@@ -76,16 +81,16 @@ class Role(_Strict):
     boundaries: tuple[Text, ...] = ()
     """What the role does not know or will not do."""
     knowledge: tuple[Text, ...] = ()
-    traits: dict[str, float] = Field(default_factory=dict)
+    traits: Annotated[Mapping[Text, Number], AfterValidator(FrozenDict)] = FrozenDict()
     """Trait name to number; the bundled inventory uses 0..1."""
     arc: tuple[Phase, ...] = ()
-    relations: dict[str, Text] = Field(default_factory=dict)
+    relations: Annotated[Mapping[RoleId, Text], AfterValidator(FrozenDict)] = FrozenDict()
     """Id of another role to what it is to this one."""
     tags: tuple[Text, ...] = ()
-    family: str = ""
+    family: Line = ""
     level: int | None = Field(default=None, ge=1)
     """Social granularity, 1 = individual .. 5 = nation (arXiv 2605.06196)."""
-    ladder: str = ""
+    ladder: Line = ""
     """Domain in which the role stands on one rung per level (arXiv 2605.06196)."""
 
     @property

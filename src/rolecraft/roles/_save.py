@@ -30,8 +30,8 @@ def save_inventory(inventory: Inventory, path: str | Path) -> Path:
     roles = [role.model_dump(mode="json", exclude_defaults=True) for role in inventory]
     whole = {"name": inventory.name, "version": inventory.version, "roles": roles}
     writers: dict[str, Any] = {
-        ".yaml": lambda: yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120),
-        ".yml": lambda: yaml.safe_dump(whole, sort_keys=False, allow_unicode=True, width=120),
+        ".yaml": lambda: yaml.dump(whole, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120),
+        ".yml": lambda: yaml.dump(whole, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120),
         ".json": lambda: json.dumps(whole, ensure_ascii=False, indent=2) + "\n",
         ".jsonl": lambda: "".join(json.dumps(role, ensure_ascii=False) + "\n" for role in roles),
         ".csv": lambda: _table(inventory),
@@ -40,6 +40,18 @@ def save_inventory(inventory: Inventory, path: str | Path) -> Path:
         raise RoleError(f"{path}: expected one of {', '.join(writers)}, got {path.suffix or 'no suffix'!r}.")
     write_atomic(path, writers[path.suffix]())
     return path
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the line separators that PyYAML would write bare and read back as line breaks."""
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = '"' if {"\x85", "\u2028", "\u2029"} & set(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _table(inventory: Inventory) -> str:

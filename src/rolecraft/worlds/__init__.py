@@ -10,7 +10,7 @@ from rolecraft.worlds._closed_tasks import (
     right_option,
     task_named,
 )
-from rolecraft.worlds._exact_match import Frame, Solved, solve_by_choice, solve_freely
+from rolecraft.worlds._exact_match import Asked, Frame, Solved, solve_by_choice, solve_freely
 from rolecraft.worlds._weapon_shop import FUNCTIONS, MISSING_FUNCTIONS, ShopTurn, WeaponShop, shop_turns
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "MISSING_FUNCTIONS",
     "TASKS",
     "AnswerType",
+    "Asked",
     "ClosedItem",
     "ClosedTask",
     "Frame",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rolecraft._files import read_records
-from rolecraft.errors import RoleError, UserError, did_you_mean
+from rolecraft._files import parse_json, read_records, read_text
+from rolecraft.errors import RoleError, did_you_mean
 from rolecraft.roles._cells import role_from_cells
 from rolecraft.roles._importers import _assistant_axis, _character_card, _sotopia, _tinytroupe
 from rolecraft.roles._importers._png import card_text
@@ -53,15 +52,22 @@ def import_roles(files: Sequence[str | Path], format: str = "auto") -> Imported:
         format: One of `NAMES`; `auto` looks at the content.
 
     Raises:
-        RoleError: If a file cannot be read as such; file, line or field, and the mend are named.
+        UserError: If a file cannot be read as such, or two give the same id; file, line or field, and the mend are
+            named.
     """
     if format not in NAMES:
         raise RoleError(f"format: {format!r} is unknown.{did_you_mean(format, NAMES)} Known: {', '.join(NAMES)}.")
     roles: list[Role] = []
     left_out: dict[str, list[str]] = {}
+    places: dict[str, str] = {}
     for path in map(Path, files):
         for fields, rest, where in _read_file(path, format):
             role = parse_role(fields, where)
+            if role.id in places:
+                raise RoleError(
+                    f"{where}: gives the id {role.id!r}, as {places[role.id]} does; rename one, or leave it out."
+                )
+            places[role.id] = where
             roles.append(role)
             if rest:
                 left_out[role.id] = rest
@@ -75,7 +81,7 @@ def _read_file(path: Path, format: str) -> list[tuple[dict[str, Any], list[str],
     if suffix in TABLES and format in ("auto", suffix):
         records = read_records(path, "roles")
         return [
-            (role_from_cells(record.data, record.where) if suffix == "csv" else record.data, [], record.where)
+            (role_from_cells(record.data, record.where) if record.cells else record.data, [], record.where)
             for record in records
         ]
     documents = _documents(path)
@@ -91,15 +97,7 @@ def _read_file(path: Path, format: str) -> list[tuple[dict[str, Any], list[str],
 
 
 def _documents(path: Path) -> list[Any]:
-    try:
-        text = card_text(path) if path.suffix.lower() == ".png" else path.read_text(encoding="utf-8-sig")
-        document = json.loads(text)
-    except UnicodeDecodeError as error:
-        raise RoleError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8.") from None
-    except json.JSONDecodeError as error:
-        raise RoleError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}.") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}.") from None
+    document = parse_json(card_text(path) if path.suffix.lower() == ".png" else read_text(path), path)
     return document if isinstance(document, list) else [document]
 
 

@@ -10,22 +10,28 @@ from rolecraft.roles._importers._common import Fields, kept, slug
 
 def recognises(document: Any) -> bool:
     """Whether a document looks like such a file."""
-    return isinstance(document, dict) and "instruction" in document and "questions" in document
+    return isinstance(document, dict) and "instruction" in document
 
 
 def read(document: dict[str, Any], stem: str, where: str) -> tuple[dict[str, Any], list[str]]:
     """Return a role's fields and what has no place in one. The role's name is that of the file."""
     fields = Fields(document, where)
     entries = fields.raw("instruction")
-    if not isinstance(entries, list) or not entries:
+    if not isinstance(entries, list):
         raise RoleError(f"{where}: instruction must be a list of mappings with the key 'pos'.")
-    instructions = []
-    for place, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not isinstance(entry.get("pos"), str) or not entry["pos"].strip():
-            raise RoleError(
-                f"{where}: instruction[{place}].pos is missing or empty; each entry assigns the role by it."
-            )
-        instructions.append(entry["pos"].strip())
+    instructions: list[str] = []
+    rest: dict[str, None] = {}
+    for place, data in enumerate(entries):
+        entry = Fields(data, where, f"instruction[{place}].")
+        if "pos" not in data:
+            raise RoleError(f"{where}: instruction[{place}].pos is missing; each entry assigns the role by it.")
+        if text := entry.text("pos"):
+            instructions.append(text)
+        else:  # their `default` role begins with the model as it is
+            rest[f"instruction[{place}] (empty)"] = None
+        rest |= dict.fromkeys(key.replace(f"[{place}]", "[]") for key in entry.rest())
+    if not instructions:
+        raise RoleError(f"{where}: instruction holds no text under 'pos'; a role needs at least one.")
     name = stem.replace("_", " ").strip()
     role = {
         "id": slug(name, where),
@@ -34,4 +40,4 @@ def read(document: dict[str, Any], stem: str, where: str) -> tuple[dict[str, Any
         "instructions": instructions,
         "questions": fields.texts("questions"),
     }
-    return kept(role), fields.rest()
+    return kept(role), [*rest, *fields.rest()]

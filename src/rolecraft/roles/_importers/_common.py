@@ -30,7 +30,7 @@ class Fields:
 
     def __init__(self, data: Any, where: str, path: str = "") -> None:
         if not isinstance(data, Mapping):
-            raise RoleError(f"{where}: {path or 'the file'} must be a mapping, got {type(data).__name__}.")
+            raise RoleError(f"{where}: {path.rstrip('.') or 'the file'} must be a mapping, got {type(data).__name__}.")
         self._data, self._where, self._path = data, where, path
         self._used: set[str] = set()
 

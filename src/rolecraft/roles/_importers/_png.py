@@ -26,7 +26,7 @@ def card_text(path: Path) -> str:
     for keyword in KEYWORDS:
         if keyword in chunks:
             try:
-                return base64.b64decode(chunks[keyword], validate=True).decode("utf-8")
+                return base64.b64decode(b"".join(chunks[keyword].split()), validate=True).decode("utf-8")
             except (binascii.Error, UnicodeDecodeError) as error:
                 raise RoleError(
                     f"{path}: chunk {keyword!r} is not base64 of UTF-8 text ({error}); export the card again."
@@ -36,7 +36,10 @@ def card_text(path: Path) -> str:
 
 def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield keyword and content of the text chunks."""
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RoleError(f"{path}: cannot be read: {error.strerror}.") from None
     if not data.startswith(SIGNATURE):
         raise RoleError(f"{path}: not a PNG picture (wrong signature).")
     at = len(SIGNATURE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rolecraft.errors import RoleError
 from rolecraft.roles._importers._common import Fields, kept, sentence, slug
 
 
@@ -15,7 +16,7 @@ def recognises(document: Any) -> bool:
 def read(document: dict[str, Any], stem: str, where: str) -> tuple[dict[str, Any], list[str]]:
     """Return a role's fields and what has no place in one."""
     outer = Fields(document, where)
-    outer.raw("type")
+    outer.raw("type")  # marks the format
     persona = Fields(outer.raw("persona"), where, "persona.")
     name = persona.text("name", required=True)
     occupation = Fields(_mapping(persona.raw("occupation"), "title"), where, "persona.occupation.")
@@ -36,7 +37,6 @@ def read(document: dict[str, Any], stem: str, where: str) -> tuple[dict[str, Any
     )
     traits = personality.texts("traits")
     description = " ".join([sentence(who), *map(sentence, (occupation.text("description"), *traits))]).strip()
-    relations = persona.raw("relationships")
     role = {
         "id": slug(name, where),
         "name": name,
@@ -44,12 +44,17 @@ def read(document: dict[str, Any], stem: str, where: str) -> tuple[dict[str, Any
         "style": persona.text("style"),
         "values": persona.texts("beliefs"),
         "goals": persona.texts("long_term_goals"),
-        "knowledge": [*persona.texts("skills"), *persona.texts("education"), *persona.texts("other_facts")],
-        "tags": ["tinytroupe", *preferences.texts("interests")],
-        "relations": {slug(r["name"], where): r.get("description") or "known" for r in _entries(relations)},
+        "knowledge": [
+            *persona.texts("skills"),
+            *persona.texts("education"),
+            *(f"an interest: {interest}" for interest in preferences.texts("interests")),
+            *persona.texts("other_facts"),
+        ],
+        "tags": ["tinytroupe"],
+        "relations": _relations(persona.raw("relationships"), where),
     }
-    rest = [*outer.rest(), *persona.rest(), *occupation.rest(), *personality.rest(), *preferences.rest()]
-    return kept(role), [field for field in rest if field != "mental_faculties"]
+    parts = (outer, persona, occupation, personality, preferences)
+    return kept(role), [field for part in parts for field in part.rest()]
 
 
 def _mapping(value: Any, key: str) -> Any:
@@ -57,5 +62,13 @@ def _mapping(value: Any, key: str) -> Any:
     return {} if value is None else value if isinstance(value, dict) else {key: value}
 
 
-def _entries(value: Any) -> list[dict[str, Any]]:
-    return [entry for entry in value or [] if isinstance(entry, dict) and entry.get("name")]
+def _relations(entries: Any, where: str) -> dict[str, str]:
+    if not isinstance(entries or [], list):
+        raise RoleError(f"{where}: persona.relationships must be a list, got {type(entries).__name__}.")
+    relations: dict[str, str] = {}
+    for place, data in enumerate(entries or []):
+        entry = Fields(data, where, f"persona.relationships[{place}].")
+        other = slug(entry.text("name", required=True), where)
+        texts = [relations.get(other, ""), entry.text("description") or "known"]
+        relations[other] = "; ".join(text for text in texts if text)
+    return relations

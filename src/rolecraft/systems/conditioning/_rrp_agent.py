@@ -109,7 +109,7 @@ class ShopAgent:
     max_tokens: int
     writes_json: bool = False
     """The function step writes JSON; otherwise it chooses by log-probability."""
-    _choosers: dict[int, ToolChooser] = field(default_factory=dict, repr=False)
+    _choosers: dict[str, ToolChooser] = field(default_factory=dict, repr=False)
     _replies: dict[str, str] = field(default_factory=dict, repr=False)
 
     def calls(self, pair: PromptPair, scenario: Scenario, rules: CallRules | None) -> list[Stepped]:
@@ -155,9 +155,14 @@ class ShopAgent:
             replies = self.model.generate(chats, Sampling(max_tokens=200, temperature=0.0, top_p=1.0))
             read = [parse_calls(reply.text) for reply in replies]
             return [(p.calls, [Violation("parse-error", None, p.error)] if p.error else []) for p in read]
-        # One chooser per registry text; the shops of all seeds list the same functions.
+        # The same neutral chat for every prompt, so that what a prompt's rules change is kept. It lists the decoys too,
+        # so that in the agent's own chats a name gains by being listed.
+        listed = f"{scenario.functions.text}\n" + "\n".join(
+            f"{name}(item): {name} an item" for name in MISSING_FUNCTIONS
+        )
+        neutral = chat("...", f"Functions:\n{listed}\nReply with the name of one function, or none.")
         chooser = self._choosers.setdefault(
-            hash(scenario.functions.text), ToolChooser(self.model, scenario.functions, tuple(MISSING_FUNCTIONS))
+            scenario.functions.text, ToolChooser(self.model, scenario.functions, neutral, tuple(MISSING_FUNCTIONS))
         )
         brief = scenario.filled(pair.function, functions="the one below")
         filling = [_chat(scenario.turns[row], brief) for row in chosen]

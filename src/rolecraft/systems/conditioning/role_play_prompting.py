@@ -5,8 +5,8 @@ dialogue [role-setting, role-feedback, question]; stage C extracts the answer in
 ladder no role < role in one turn < role and feedback; "think step by step" as the other baseline.
 Adapted: SmolLM2-135M cannot be graded on free text, so the answer is the option of highest mean log-probability after
 the prompt (`scoring=likelihood`); generated tasks for the twelve public sets; role settings in our own words. The
-control is a role without bearing on the task, with feedback sampled and selected in the same way. Beside accuracy, the
-share of free replies that show intermediate steps.
+control is a role without bearing on the task, with feedback sampled and selected in the same way; few-shot answers
+show whether there is room for an effect. Beside accuracy, the share of free replies that show intermediate steps.
 Small: `rolecraft systems run role-play-prompting`. Paper's size: `--full --set model=openai:NAME@URL --set data=FOLDER`
 with one file of questions per public set (see `rolecraft.worlds.read_items`); expected: role-play above zero-shot on
 10 of 12.
@@ -26,7 +26,8 @@ from rolecraft.systems._base import ROWS, Result, StudyConfig, System, Verdict, 
 
 if TYPE_CHECKING:
     from rolecraft._run import RunStore
-    from rolecraft.worlds import ClosedItem, ClosedTask, Frame
+    from rolecraft.measures import Interval
+    from rolecraft.worlds import Asked, ClosedItem, ClosedTask, Frame
 
 SYSTEM = System(
     number=98,
@@ -138,7 +139,7 @@ def sample_feedback(
     refused: list[str] = []
     for attempt in range(attempts):
         seeds = [derive_seed("role-feedback", setting, seed, attempt, draw) for draw in range(count)]
-        sampling = Sampling(max_tokens=max_tokens, temperature=1.0, top_p=0.95)
+        sampling = Sampling(max_tokens=max_tokens, temperature=0.7, top_p=0.95)
         for completion in model.generate([chat(setting)] * count, sampling, seeds=seeds):
             reply = completion.text.strip()
             if completion.finish == "length" and (cut := re.match(r".*[.!?]", reply, re.DOTALL)):
@@ -156,37 +157,56 @@ def sample_feedback(
     return list(found)
 
 
+@dataclass(frozen=True)
+class QuestionSet:
+    """A task, questions to choose a role-feedback by, and those to report on.
+
+    Raises:
+        UserError: If a question stands in both sets, by id or by text.
+    """
+
+    task: ClosedTask
+    dev: Sequence[ClosedItem]
+    test: Sequence[ClosedItem]
+
+    def __post_init__(self) -> None:
+        from rolecraft.learning import refuse_overlap
+
+        refuse_overlap(dev=[item.id for item in self.dev], test=[item.id for item in self.test])
+        shared = {item.question for item in self.dev} & {item.question for item in self.test}
+        if shared:
+            raise UserError(
+                f"dev and test share {len(shared)} question(s) under other ids ({min(shared)[:60]!r}): choosing on "
+                "what is reported is leakage; keep them apart."
+            )
+
+
 def select_feedback(
-    candidates: Sequence[RolePlayPrompt],
-    dev: Sequence[ClosedItem],
-    test: Sequence[ClosedItem],
-    solve: Callable[[Frame, Sequence[ClosedItem]], Sequence[bool]],
+    candidates: Sequence[RolePlayPrompt], questions: QuestionSet, solve: Callable[[Sequence[Asked]], Sequence[bool]]
 ) -> tuple[RolePlayPrompt, list[float]]:
-    """Choose the candidate with the best accuracy on development questions; the first, if several have it.
+    """Choose the candidate with the best accuracy on the development questions; the first, if several have it.
 
     Args:
         candidates: At least one.
-        dev: Questions to choose by.
-        test: Those to be reported, which must be others; only their ids are read.
-        solve: Answers questions in a dialogue: right or wrong.
+        questions: Only the development questions are asked.
+        solve: Answers questions: right or wrong.
 
     Returns:
         The chosen prompt, and the accuracy of each candidate.
 
     Raises:
-        UserError: If a question stands in both sets, or there is no candidate or no development question.
+        UserError: If there is no candidate or no development question.
     """
-    from rolecraft.learning import refuse_overlap
+    from rolecraft.worlds import Asked
 
-    refuse_overlap(dev=[item.id for item in dev], test=[item.id for item in test])
-    refuse_overlap(
-        **{"dev (question texts)": {item.question for item in dev}, "test (question texts)": {i.question for i in test}}
-    )
-    if not candidates or not dev:
+    if not candidates or not questions.dev:
         raise UserError(
-            f"got {len(candidates)} candidates and {len(dev)} development questions; give at least one each."
+            f"got {len(candidates)} candidates and {len(questions.dev)} development questions; give at least one each."
         )
-    table = [sum(solve(candidate.frame, dev)) / len(dev) for candidate in candidates]
+    asked = [Asked(item, questions.task, candidate.frame) for candidate in candidates for item in questions.dev]
+    right = list(solve(asked))
+    size = len(questions.dev)
+    table = [sum(right[n * size : (n + 1) * size]) / size for n in range(len(candidates))]
     return candidates[table.index(max(table))], table
 
 
@@ -211,17 +231,17 @@ class Config(StudyConfig):
     """Generated tasks (see `rolecraft.worlds.TASKS`). Paper: twelve public sets."""
     data: str = ""
     """Folder of public sets, one file each, instead of generated tasks."""
-    items: int = 40
+    items: int = 24
     """Test questions per task and seed. Paper: the whole set."""
-    dev_items: int = 16
+    dev_items: int = 10
     """Questions the feedback is chosen by; never among the test questions."""
-    feedbacks: int = 4
+    feedbacks: int = 3
     """Replies sampled to the role-setting. Paper: several."""
     scoring: Literal["likelihood", "decode"] = "likelihood"
     """Choose among options by log-probability, or decode and extract. Paper: decode."""
-    free_items: int = 8
+    free_items: int = 6
     """Test questions per task and seed that are also answered in free text (likelihood scoring only)."""
-    max_tokens: int = 64
+    max_tokens: int = 48
     """Of a free reply. Paper: 512."""
 
     def __post_init__(self) -> None:
@@ -238,51 +258,52 @@ class Config(StudyConfig):
         return cls(seeds=(0,), items=100_000, dev_items=50, feedbacks=5, scoring="decode", max_tokens=512)
 
 
-ARMS = ("zero-shot", "step-by-step", "role-line", "role-feedback", "unfit-role")
-"""Bare question; with the trigger; role in the same message; role accepted; control: a role without bearing."""
+ARMS = ("zero-shot", "step-by-step", "role-line", "role-feedback", "unfit-role", "few-shot")
+"""Bare question; with the trigger; role in the same message; role accepted; control: a role without bearing; ceiling:
+three development questions with their answers as earlier turns."""
+SHOWN = 3
 STEP_BY_STEP = "Let us think step by step."
 
 
 def run(config: Config, store: RunStore) -> Result:
-    """Load the model and run every arm on every task and seed."""
-    names = _names(config)
-    wanted = [row_key(arm, seed, name) for seed in config.seeds for name in names for arm in ARMS]
-    if store.missing("cells", wanted):
+    """Load the model and run every arm on every seed."""
+    if store.missing("cells", [row_key(arm, seed) for seed in config.seeds for arm in ARMS]):
         run_on(load_model(config.model), config, store)
     return Result.read(store)
 
 
 def run_on(model: LanguageModel, config: Config, store: RunStore) -> Result:
-    """Run every arm that is missing on a model."""
+    """Run what is missing with this model."""
     for seed in config.seeds:
-        for name in _names(config):
-            task, dev, test = _questions(config, name, seed)
-            for arm in store.missing("cells", [row_key(arm, seed, name) for arm in ARMS]):
-                _run_cell(model, config, store, arm.split("/")[0], seed, task, dev, test)
+        sets = [_questions(config, name, seed) for name in _names(config)]
+        for key in store.missing("cells", [row_key(arm, seed) for arm in ARMS]):
+            _run_cell(model, config, store, key.split("/")[0], seed, sets)
     return Result.read(store)
 
 
 def _run_cell(
-    model: LanguageModel, config: Config, store: RunStore, arm: str, seed: int, task: ClosedTask,
-    dev: Sequence[ClosedItem], test: Sequence[ClosedItem],
-) -> None:  # fmt: skip
-    from rolecraft.worlds import solve_by_choice, solve_freely
+    model: LanguageModel, config: Config, store: RunStore, arm: str, seed: int, sets: Sequence[QuestionSet]
+) -> None:
+    from rolecraft.worlds import Asked, solve_by_choice, solve_freely
 
     free = Sampling(max_tokens=config.max_tokens, temperature=0.0, top_p=1.0)
     decode = config.scoring == "decode"
 
-    def solve(frame: Frame, items: Sequence[ClosedItem]) -> list[bool]:
+    def solve(asked: Sequence[Asked]) -> list[bool]:
         if decode:
-            return [solved.grade.correct for solved in solve_freely(model, frame, task, items, free)]
-        return solve_by_choice(model, frame, items)
+            return [solved.grade.correct for solved in solve_freely(model, asked, free)]
+        return solve_by_choice(model, asked)
 
-    frame, cell = _frame(model, config, arm, seed, task, dev, test, solve)
-    spoken = {
-        s.item.id: s for s in solve_freely(model, frame, task, test if decode else test[: config.free_items], free)
-    }
-    right = [spoken[item.id].grade.correct for item in test] if decode else solve_by_choice(model, frame, test)
+    frames = {}
+    for one in sets:
+        frames[one.task.name], told = _frame(model, config, arm, seed, one, solve)
+        store.put("feedback", row_key(arm, seed, one.task.name), told)
+    shown = {item.id for one in sets for item in (one.test if decode else one.test[: config.free_items])}
+    asked = [Asked(item, one.task, frames[one.task.name]) for one in sets for item in one.test]
+    spoken = {s.item.id: s for s in solve_freely(model, [a for a in asked if a.item.id in shown], free)}
+    right = [spoken[a.item.id].grade.correct for a in asked] if decode else solve_by_choice(model, asked)
     rows: dict[str, Any] = {}
-    for item, correct in zip(test, right, strict=True):
+    for (item, task, _), correct in zip(asked, right, strict=True):
         row: dict[str, Any] = {
             "arm": arm, "seed": seed, "unit": item.id, "task": task.name, "correct": float(correct),
             "chance": 1 / len(item.options) if item.options else None,
@@ -296,26 +317,35 @@ def _run_cell(
             }  # fmt: skip
         rows[row_key(arm, seed, item.id)] = row
     store.put_many(ROWS, rows)
-    store.put("cells", row_key(arm, seed, task.name), cell)
+    store.put("cells", row_key(arm, seed), {"rows": len(rows)})
 
 
 def _frame(
-    model: LanguageModel, config: Config, arm: str, seed: int, task: ClosedTask, dev: Sequence[ClosedItem],
-    test: Sequence[ClosedItem], solve: Callable[[Frame, Sequence[ClosedItem]], Sequence[bool]],
+    model: LanguageModel, config: Config, arm: str, seed: int, given: QuestionSet,
+    solve: Callable[[Sequence[Asked]], Sequence[bool]],
 ) -> tuple[Frame, dict[str, Any]]:  # fmt: skip
-    """Return how an arm asks, and what there is to tell about it."""
+    """Return how an arm asks the questions of a task, and what there is to tell about it."""
     if arm == "zero-shot":
         return chat, {}
     if arm == "step-by-step":
         return _step_by_step, {}
-    fallback = "maths teacher" if task.answer_type == "number" else "quiz champion"
-    role = UNFIT if arm == "unfit-role" else TASK_ROLES.get(task.name, fallback)
+    if arm == "few-shot":
+        from rolecraft.worlds import right_option
+
+        history: list[Message] = []
+        for item in given.dev[:SHOWN]:
+            shown = item.options[right_option(item)] if item.options else item.answer
+            history += [{"role": "user", "content": item.question}, {"role": "assistant", "content": shown}]
+        return lambda question: chat(question, history=history), {}
+    fallback = "maths teacher" if given.task.answer_type == "number" else "quiz champion"
+    role = UNFIT if arm == "unfit-role" else TASK_ROLES.get(given.task.name, fallback)
     setting, counterpart = ROLE_SETTINGS[role]
     prompt = RolePlayPrompt(setting, user_counter_role=counterpart)
     if arm == "role-line":
         return prompt.frame, {"role": role}
     replies = sample_feedback(model, setting, config.feedbacks, seed=seed)
-    chosen, table = select_feedback([replace(prompt, role_feedback=reply) for reply in replies], dev, test, solve)
+    candidates = [replace(prompt, role_feedback=reply) for reply in replies]
+    chosen, table = select_feedback(candidates, given, solve)
     return chosen.frame, {"role": role, "feedback": chosen.role_feedback, "candidates": replies, "dev_accuracy": table}
 
 
@@ -332,8 +362,8 @@ def _names(config: Config) -> list[str]:
     return names
 
 
-def _questions(config: Config, name: str, seed: int) -> tuple[ClosedTask, list[ClosedItem], list[ClosedItem]]:
-    """Return a task, its development and its test questions."""
+def _questions(config: Config, name: str, seed: int) -> QuestionSet:
+    """Return a task with its development and its test questions."""
     from rolecraft.worlds import make_items, read_items, task_named
 
     if config.data:
@@ -344,7 +374,7 @@ def _questions(config: Config, name: str, seed: int) -> tuple[ClosedTask, list[C
             )
     else:
         task, items = task_named(name), make_items(name, config.dev_items + config.items, seed)
-    return task, items[: config.dev_items], items[config.dev_items : config.dev_items + config.items]
+    return QuestionSet(task, items[: config.dev_items], items[config.dev_items : config.dev_items + config.items])
 
 
 def verdict(result: Result) -> Verdict:
@@ -353,17 +383,13 @@ def verdict(result: Result) -> Verdict:
     control = result.difference("correct", "unfit-role", "zero-shot")
     specific = result.difference("correct", "role-feedback", "unfit-role")
     cells = over_cells(result, "role-feedback", "zero-shot")
-    base = result.mean("correct", "zero-shot")
-    parts = [f"zero-shot {base.estimate:.2f}"]
+    base, top = result.mean("correct", "zero-shot"), result.mean("correct", "few-shot")
     known = [row["chance"] for row in result.rows if row["arm"] == "zero-shot" and row["chance"] is not None]
-    if known:
-        chance = sum(known) / len(known)
-        told = (
-            "no more than chance, so there is little ability for a role to bring out"
-            if base.low <= chance
-            else "above chance"
-        )
-        parts[0] += f" where chance is {chance:.2f}: {told}, and room to {1 - base.estimate:.2f} above it"
+    chance = f" where chance is {sum(known) / len(known):.2f}" if known else ""
+    parts = [
+        f"room for an effect: zero-shot {base}{chance}, few-shot {top}",
+        "by task " + ", ".join(f"{name} {gain:+.2f}" for name, gain in gains(result).items()),
+    ]
     steps = result.difference("steps", "role-feedback", "zero-shot")
     parts += [
         f"over task x seed cells {cells}",
@@ -379,7 +405,16 @@ def verdict(result: Result) -> Verdict:
     )  # fmt: skip
 
 
-def over_cells(result: Result, a: str, b: str) -> Any:
+def gains(result: Result) -> dict[str, float]:
+    """Return, per task, the accuracy of role and feedback less that of the bare question."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in result.rows:
+        found.setdefault(row["task"], {}).setdefault(row["arm"], []).append(row["correct"])
+    means = {task: {arm: sum(v) / len(v) for arm, v in arms.items()} for task, arms in found.items()}
+    return {task: arms["role-feedback"] - arms["zero-shot"] for task, arms in means.items()}
+
+
+def over_cells(result: Result, a: str, b: str) -> Interval:
     """Bootstrap the difference over task x seed cells, whose questions share one role-feedback."""
     from rolecraft.measures import paired_bootstrap
 
