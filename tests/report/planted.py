@@ -141,6 +141,7 @@ def results(
     facts = {
         "model_name": "SmolLM2-135M-Instruct",
         "model_revision": "9f3c2a71d0b4",
+        "site": 15,
         "inventory_hash": inventory.hash,
         "judges": ["offline@4be19c02"],
     }

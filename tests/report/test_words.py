@@ -93,7 +93,7 @@ def test_seeds_in_words() -> None:
 def test_terminal_table_lists_every_role_in_order() -> None:
     results = planted.results(12)
     out = io.StringIO()
-    Console(file=out, width=160).print(terminal_table(results))
+    Console(file=out, width=80).print(terminal_table(results))
     lines = out.getvalue().splitlines()
     listed = [
         line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in set(results.verdicts["role"])
@@ -101,13 +101,14 @@ def test_terminal_table_lists_every_role_in_order() -> None:
     assert len(listed) == 12
     assert listed[0] == "peaked-1"
     first = next(line for line in lines if "peaked-1 " in line)
-    assert all(word in first for word in ("steers", " 1.5 ", " peaked "))
+    assert all(word in first for word in ("steers", " 1.5 ", " +"))
+    assert len([line for line in lines if line.strip()]) == 2 + 12 + 1  # head, rule, one line per role, the sentence
     assert "6 of 12 roles pass by steering, 4 only by prompt, and 2 are flagged." in out.getvalue()
 
 
 def test_terminal_table_takes_reasons_as_text() -> None:
     results = planted.results(3, kinds=("rising",), seeds=(0,))
-    verdicts = results.verdicts.assign(shape="[bold]odd[/nothing]")
+    verdicts = results.verdicts.assign(reason="[bold]odd[/nothing]")
     out = io.StringIO()
     Console(file=out, width=160).print(terminal_table(type(results)(**vars(results) | {"verdicts": verdicts})))
     assert "[bold]odd[/nothing]" in out.getvalue()

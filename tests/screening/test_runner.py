@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from rolecraft._run import Budget, RunStore
+from rolecraft.conditioning import conditioned
 from rolecraft.errors import BudgetExceededError, GridError, LockError, RoleError, RunMismatchError, UserError
 from rolecraft.measures import DIMENSIONS, JudgeItem, Score
-from rolecraft.roles import Inventory, load_inventory
-from rolecraft.screening import ScreenConfig, ScreenRun, load_lock, load_results
+from rolecraft.roles import Inventory, load_inventory, load_questions
+from rolecraft.screening import Cell, ScreenConfig, ScreenRun, load_lock, load_results
+from rolecraft.screening._answers import answer_shards
 from rolecraft.testing import tiny_model
 
 CONFIG = ScreenConfig(
@@ -82,6 +84,24 @@ def test_controls_have_the_norm_of_the_role_and_another_direction(finished):
         direction = arms["pirate", control, 0]
         assert direction.norm() == pytest.approx(own.norm(), rel=1e-4)
         assert abs(direction.cosine(own)) < 0.999
+
+
+def test_the_reference_stands_on_the_rung_that_was_asked_for():
+    pirate = load_inventory("core-v1")["pirate"]
+    bare = pirate.edited(id="bare", instructions=())
+    question = load_questions("questions-v1").split("evaluation")[0]
+    cells = [Cell(role, arm, 0.0, question.id, 0) for role in ("pirate", "bare") for arm in ("prompted", "baseline")]
+    roles = {role.id: role for role in (pirate, bare)}
+    for rung in ("line", "instruction", "reference"):
+        (shard,) = answer_shards(cells, roles, {question.id: question}, {}, rung)
+        chats = dict(zip(shard.keys, shard.chats, strict=True))
+        expected = {
+            ("pirate", "prompted"): conditioned(pirate, question.text, rung),
+            ("bare", "prompted"): conditioned(bare, question.text, "line" if rung == "line" else "reference"),
+        }
+        for cell in cells:
+            wanted = expected.get((cell.role, cell.arm), conditioned(pirate, question.text, "none"))
+            assert chats[cell.answer_key] == wanted, (rung, cell)
 
 
 def test_running_again_redoes_nothing(finished):
@@ -284,7 +304,7 @@ def test_the_lock_admits_only_what_was_screened(finished):
     open_lock = type(lock)(lock.path, passed)
     admission = open_lock.admit(role, *model)
     assert admission.screened
-    assert admission.conditioner == "prompt"
+    assert (admission.conditioner, admission.rung) == ("prompt", "instruction")
     for given, revision, message in [
         (inventory["ghost"], model[1], "never screened"),
         (role, "other", "revision"),

@@ -23,6 +23,10 @@ def screen(
     questions: Annotated[int, typer.Option(help="How many evaluation questions.")] = 12,
     questions_from: Annotated[str, typer.Option(help="Question bank: bundled name or file.")] = "questions-v1",
     seeds: Annotated[str, typer.Option(help="Each seed extracts and decodes anew.")] = "0,1,2",
+    reference: Annotated[
+        str,
+        typer.Option(help="Prompt of the reference: line, instruction, or reference (with examples)."),
+    ] = "instruction",
     site: Annotated[int | None, typer.Option(help="Decoder block to steer. Default: half depth.")] = None,
     preset: Annotated[str, typer.Option(help="How directions are extracted.")] = "cast-vectors",
     instructions: Annotated[int, typer.Option(help="Instructions per role used to extract.")] = 2,
@@ -61,6 +65,7 @@ def screen(
         strengths=_numbers("strengths", strengths),
         control=() if control == "none" else _words(control),  # type: ignore[arg-type]  # the grid checks the names
         seeds=tuple(int(seed) for seed in _numbers("seeds", seeds)),
+        reference=reference,  # type: ignore[arg-type]  # checked by the configuration
         site=site,
         preset=preset,
         instructions=instructions,

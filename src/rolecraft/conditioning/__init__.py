@@ -8,7 +8,16 @@ from rolecraft.conditioning._gguf import read_gguf, write_gguf
 from rolecraft.conditioning._moments import RunningMoments, spearman_brown
 from rolecraft.conditioning._outcome import Extraction
 from rolecraft.conditioning._presets import PRESETS, ExtractionPreset
-from rolecraft.conditioning._prompts import LADDER, NEUTRAL_PROMPTS, assigned, conditioned, neutral_prompts, prompted
+from rolecraft.conditioning._prompts import (
+    LADDER,
+    NEUTRAL_PROMPTS,
+    Rung,
+    assigned,
+    conditioned,
+    neutral_prompts,
+    prompted,
+    usable_rung,
+)
 from rolecraft.conditioning._steering import Intervention, Operator, Phase, Positions, Steering
 
 __all__ = [
@@ -28,6 +37,7 @@ __all__ = [
     "Phase",
     "Positions",
     "ReadableModel",
+    "Rung",
     "RunningMoments",
     "Steering",
     "TraitFilter",
@@ -45,5 +55,6 @@ __all__ = [
     "read_gguf",
     "shuffled",
     "spearman_brown",
+    "usable_rung",
     "write_gguf",
 ]

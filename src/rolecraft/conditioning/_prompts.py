@@ -107,6 +107,11 @@ def conditioned(role: Role, question: str, rung: Rung) -> list[Message]:
     return assigned(role, 0, question) if rung == "instruction" else prompted(role, question)
 
 
+def usable_rung(role: Role, rung: Rung) -> Rung:
+    """Return the rung itself, or `reference` for a role that has no instruction to stand on `instruction`."""
+    return "reference" if rung == "instruction" and not role.instructions else rung
+
+
 def neutral_prompts(model: str) -> tuple[str, ...]:
     """Return `NEUTRAL_PROMPTS` for a model string such as `local:smollm2`, whose last part is the model's own name."""
     own = re.split(r"[:/]", model.split("@")[0])[-1]

@@ -194,11 +194,11 @@ def _setup(results: ScreenResults) -> list[tuple[str, str]]:
     config, inventory = results.config, results.inventory
     revision = str(config.get("model_revision") or "")
     judges = config.get("judges") or [name for name in (config["judge"], config["second_judge"]) if name]
-    site = config["site"]
     listed = [
         ("Inventory", f"{inventory.name} {inventory.version}, {config.get('inventory_hash') or inventory.hash}"),
         ("Model", f"{config.get('model_name', config['model'])}{f', revision {revision}' if revision else ''}"),
-        ("Steered at", f"decoder block {site}" if site is not None else "the decoder block at half depth"),
+        ("Steered at", f"decoder block {config['site']}"),
+        ("Prompted reference", _REFERENCES[config["reference"]]),
         ("Directions", f"{config['preset']}, {config['instructions']} instructions × {config['role_questions']}"
          f" questions per role, pairs kept by {config['accept']}"),
         ("Strengths", ", ".join(strength_text(s) for s in config["strengths"])),
@@ -214,6 +214,12 @@ def _setup(results: ScreenResults) -> list[tuple[str, str]]:
     ]  # fmt: skip
     return [(name, value) for name, value in listed if value]
 
+
+_REFERENCES = {
+    "line": "one line that names the role",
+    "instruction": "the role's first instruction",
+    "reference": "description, style and demonstrations",
+}
 
 _FIGURES = {
     "scored": "answers scored",

@@ -1,11 +1,11 @@
-"""The verdicts as a table for the terminal."""
+"""The verdicts as a table for the terminal: it fits 80 columns, and `rolecraft show` and the report have the rest."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from rolecraft.report._roles import ordered
-from rolecraft.report._words import LABELS, MISSING, VERDICTS, headline, interval, signed, split_reasons, strength_text
+from rolecraft.report._words import LABELS, VERDICTS, headline, interval, signed, strength_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +16,11 @@ STYLES = {"PASS": "green", "PASS_PROMPT_ONLY": "yellow", "FLAG": "red"}
 
 
 def terminal_table(results: ScreenResults) -> Table:
-    """Return the verdicts as a table: by verdict, then by gain, with the counts in a sentence below."""
+    """Return the verdicts as a table: by verdict, then by gain, with the counts in a sentence below.
+
+    The gain is that of the overall score over the unsteered model, at the strength that passes or came closest; the
+    reason is the code of the first thing that kept the role from passing by steering.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -24,22 +28,17 @@ def terminal_table(results: ScreenResults) -> Table:
     rows = ordered(results.verdicts)
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=Text(headline(counts)), caption_justify="left")
-    table.add_column("role", no_wrap=True)
+    table.add_column("role", max_width=24, overflow="ellipsis", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    table.add_column("strength", justify="right")
-    table.add_column("gain over baseline", justify="right")
-    table.add_column("above control", justify="right")
-    table.add_column("shape")
-    table.add_column("reason", overflow="fold")
+    table.add_column("at", justify="right", no_wrap=True)
+    table.add_column("gain", justify="right", no_wrap=True)
+    table.add_column("not steered because", overflow="fold")
     for row in rows:
-        reasons = split_reasons(str(row["failed"] or ""))
         table.add_row(
             Text(row["role"]),
             Text(LABELS[row["verdict"]], style=STYLES[row["verdict"]]),
             Text(strength_text(row["strength"])),
-            Text(f"{signed(row['gain'])} {interval(row['gain_low'], row['gain_high'])}".strip()),
-            Text(signed(row["control"])),
-            Text(row["shape"] or MISSING),
-            Text(reasons[0].title if reasons else ""),
+            Text(f"{signed(row['gain'], 0)} {interval(row['gain_low'], row['gain_high'], 0)}".strip()),
+            Text(str(row["reason"] or "").replace("_", " ")),
         )
     return table

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rolecraft.conditioning import Direction, Intervention, Steering, prompted
+from rolecraft.conditioning import Direction, Intervention, Rung, Steering, conditioned, usable_rung
 from rolecraft.models import Chat, LanguageModel, Sampling, chat, load_model
 from rolecraft.roles import Question, Role
 from rolecraft.screening._grid import Cell, answer_seed
@@ -71,6 +71,7 @@ def answer_shards(
     roles: Mapping[str, Role],
     questions: Mapping[str, Question],
     directions: Mapping[tuple[str, str, int], Direction],
+    reference: Rung,
 ) -> list[AnswerShard]:
     """Cut the distinct answers of some cells into shards.
 
@@ -79,13 +80,14 @@ def answer_shards(
         roles: Roles by id.
         questions: Questions by id.
         directions: (role, arm, seed) to the direction that arm applies.
+        reference: How the prompted reference is prompted.
     """
     distinct = list({cell.answer_key: cell for cell in cells}.values())
     distinct.sort(
         key=lambda cell: cell.arm == "prompted"
     )  # stable: steered rows share short prompts, references do not
     return [
-        _shard(distinct[start : start + SHARD], roles, questions, directions)
+        _shard(distinct[start : start + SHARD], roles, questions, directions, reference)
         for start in range(0, len(distinct), SHARD)
     ]
 
@@ -95,12 +97,14 @@ def _shard(
     roles: Mapping[str, Role],
     questions: Mapping[str, Question],
     directions: Mapping[tuple[str, str, int], Direction],
+    reference: Rung,
 ) -> AnswerShard:
     chats: list[Chat] = []
     interventions: list[tuple[Intervention, ...]] = []
     for cell in cells:
-        text = questions[cell.question].text
-        chats.append(prompted(roles[cell.role], text) if cell.arm == "prompted" else chat(text))
+        role, text = roles[cell.role], questions[cell.question].text
+        prompt = usable_rung(role, reference)
+        chats.append(conditioned(role, text, prompt) if cell.arm == "prompted" else chat(text))
         steered = cell.arm not in ("prompted", "baseline")
         interventions.append((directions[cell.role, cell.arm, cell.seed].steer(cell.strength),) if steered else ())
     keys = tuple(cell.answer_key for cell in cells)

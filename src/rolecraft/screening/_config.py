@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from rolecraft.conditioning import LADDER, Rung
 from rolecraft.errors import GridError, did_you_mean
 from rolecraft.screening._adaptive import Adaptive
 from rolecraft.screening._grid import CONTROLS, Control
@@ -34,6 +35,10 @@ class ScreenConfig:
     """Control directions at the same strengths and norm."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Each seed extracts and decodes anew. CastVectors: one."""
+    reference: Rung = "instruction"
+    """Prompt of the prompted reference. CastVectors: `reference`, with demonstrations, which a 135M model only repeats:
+    over 40 roles and the calibration questions 53 % of its answers were degenerate, against 8 % by instruction. A
+    role without instructions takes `reference`."""
     site: int | None = None
     """Decoder block that is steered; None is the block at half depth."""
     preset: str = "cast-vectors"
@@ -66,11 +71,9 @@ class ScreenConfig:
         for name in ("questions", "instructions", "role_questions"):
             if getattr(self, name) < 1:
                 raise GridError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        known = ("likelihood-margin", "all")
-        if self.accept not in known:
-            raise GridError(
-                f"accept must be one of {', '.join(known)}, got {self.accept!r}.{did_you_mean(self.accept, known)}"
-            )
+        for name, known in (("accept", ("likelihood-margin", "all")), ("reference", LADDER[1:])):
+            if (given := getattr(self, name)) not in known:
+                raise GridError(f"{name} must be one of {', '.join(known)}, got {given!r}.{did_you_mean(given, known)}")
 
     @property
     def rounds(self) -> Adaptive | None:

@@ -25,6 +25,8 @@ from rolecraft.models import Embedder, LanguageModel
 from rolecraft.screening._plan import Plan
 
 STAGE = "directions"
+BATCH_PAIRS = 64
+"""Pairs under way together: a screen reads one site, so that memory is not what limits it."""
 DEFAULT = "(default)"
 """Stands for the default assistant among the extractions, where the preset needs it."""
 
@@ -89,6 +91,7 @@ def _extract(plan: Plan, store: RunStore, model: LanguageModel, seed: int) -> It
             seed=seed,
             sites=[site],
             site=site,
+            batch_pairs=BATCH_PAIRS,
         )
 
 

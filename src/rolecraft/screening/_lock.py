@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rolecraft._files import write_atomic
+from rolecraft.conditioning import Rung, usable_rung
 from rolecraft.errors import LockError, did_you_mean
 from rolecraft.roles import Role
 from rolecraft.roles._role import describe
@@ -50,6 +51,8 @@ class Lock(BaseModel):
     inventory: str
     """Name and version."""
     inventory_hash: str
+    reference: Rung
+    """The rung of the prompt ladder on which the prompted reference stood."""
     roles: dict[str, LockedRole]
 
 
@@ -61,6 +64,8 @@ class Admission:
     screened: bool
     """False when it was let in by `allow_unscreened`: every result made with it must say so."""
     conditioner: Literal["steering", "prompt"]
+    rung: Rung
+    """With `conditioned`, the prompt that was screened."""
     strength: float | None = None
     site: int | None = None
     direction: Path | None = None
@@ -111,14 +116,15 @@ class RolesLock:
             LockError: If the role was never screened, has changed since, was flagged, or was screened for another model
                 or revision, or its direction file is missing or altered.
         """
+        rung = usable_rung(role, self.content.reference)
         objection = self._objection(role, model, revision)
         if objection is None:
             entry = self.content.roles[role.id]
             direction = self.path.parent / entry.direction if entry.direction else None
             conditioner = entry.conditioner or "prompt"
-            return Admission(role, True, conditioner, entry.strength, entry.site, direction, entry.reason)
+            return Admission(role, True, conditioner, rung, entry.strength, entry.site, direction, entry.reason)
         if allow_unscreened:
-            return Admission(role, False, "prompt", note=objection)
+            return Admission(role, False, "prompt", rung, note=objection)
         raise LockError(f"{self.path}: {objection} Screen it, or pass --allow-unscreened, which marks all results.")
 
     def admit_all(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolecraft._files import write_atomic
 from rolecraft._run import Budget, Meter, Progress, RunStore, map_shards
-from rolecraft.conditioning import Direction
+from rolecraft.conditioning import Direction, ReadableModel, default_site
 from rolecraft.errors import UserError
 from rolecraft.models import LanguageModel, Sampling
 from rolecraft.roles import Inventory, QuestionBank
@@ -91,7 +91,7 @@ class ScreenRun:
         plan = Plan.build(config, inventory, bank)
         spec = "" if model is not None else config.model
         model = model or shared_model(config.model)
-        if not hasattr(model, "activations"):
+        if not isinstance(model, ReadableModel):
             raise UserError(
                 f"model {config.model!r} gives no access to its residual stream, which a screen reads and steers; use a"
                 " local model (local:smollm2, local:PATH)."
@@ -107,6 +107,7 @@ class ScreenRun:
             "questions_hash": plan.bank.hash,
             "model_name": model.name,
             "model_revision": model.revision,
+            "site": default_site(model) if config.site is None else config.site,
             "judges": [f"{judge.name}@{judge.rubric_hash}" for judge in judges],
         }
         with RunStore.open(directory, KIND, config.resolved() | facts, resume=resume) as store:
@@ -138,7 +139,7 @@ class ScreenRun:
         """Generate the answers of a round that are missing."""
         config, inventory = self.plan.config, self.plan.inventory
         questions = {question.id: question for question in self.plan.questions}
-        shards = answer_shards(cells, {role.id: role for role in inventory}, questions, book.arms)
+        shards = answer_shards(cells, {role.id: role for role in inventory}, questions, book.arms, config.reference)
         missing = set(self.store.missing("answers", [key for shard in shards for key in shard.keys]))
         todo = [shard for shard in shards if missing & set(shard.keys)]
         task = Answerer(
@@ -193,6 +194,7 @@ class ScreenRun:
             revision=self.model.revision,
             inventory=f"{self.plan.inventory.name} {self.plan.inventory.version}",
             inventory_hash=self.plan.inventory.hash,
+            reference=self.plan.config.reference,
             roles=entries,
         )
         lock = RolesLock(self.store.directory / "roles.lock", content)
