@@ -41,12 +41,19 @@ def test_draws_follow_the_exact_nucleus(size: int, temperature: float, top_p: fl
         assert chisquare(observed, wanted).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("size", [50, 3000])
-def test_every_width_of_the_search_draws_the_same_token(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [50, 3000, 20_000])
+@pytest.mark.parametrize("sampling", [Sampling(1, 0.8, 0.9), Sampling(1, 1.5, 0.99), Sampling(1, 1.0, 1.0)])
+def test_every_width_of_the_search_draws_the_same_token(
+    size: int, sampling: Sampling, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logits = torch.randn(300, size, generator=torch.Generator().manual_seed(1)) * 3
-    sampling = Sampling(1, 0.8, 0.9)
+    kept = logits.clone()
     fast, _ = draw(logits, sampling, range(300), 0)
+    assert torch.equal(logits, kept), "logits are read only"
     monkeypatch.setattr("rolecraft.models._sampling._WIDTHS", (1,))
+    narrow, _ = draw(logits, sampling, range(300), 0)
+    assert torch.equal(fast, narrow)
+    monkeypatch.setattr("rolecraft.models._sampling._WIDTHS", ())
     full, _ = draw(logits, sampling, range(300), 0)
     assert torch.equal(fast, full)
 

@@ -104,6 +104,20 @@ def test_the_reference_stands_on_the_rung_that_was_asked_for():
             assert chats[cell.answer_key] == wanted, (rung, cell)
 
 
+@pytest.mark.parametrize("reextract", [False, True])
+def test_seeds_screen_the_locked_direction_or_extract_their_own(reextract, tmp_path):
+    config = replace(CONFIG, seeds=(4, 5), roles=("pirate", "poet"), reextract=reextract)
+    with open_run(tmp_path / "run", config) as run:
+        book = run.extract()
+        assert set(run.store.rows("directions")) == {
+            f"{role}/{seed}" for role in config.roles for seed in ((4, 5) if reextract else (4,))
+        }
+    first, second = (book.arms["pirate", "role", seed].at() for seed in (4, 5))
+    assert np.array_equal(first, second) is not reextract
+    first, second = (book.arms["pirate", "random", seed].at() for seed in (4, 5))
+    assert not np.allclose(first, second), "random controls are drawn per seed"
+
+
 def test_running_again_redoes_nothing(finished):
     before = (finished / "roles.lock").read_text()
     model = tiny_model()

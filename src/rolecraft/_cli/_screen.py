@@ -22,15 +22,16 @@ def screen(
     control: Annotated[str, typer.Option(help="axis, random, shuffled, or none.")] = "axis,random,shuffled",
     questions: Annotated[int, typer.Option(help="How many evaluation questions.")] = 12,
     questions_from: Annotated[str, typer.Option(help="Question bank: bundled name or file.")] = "questions-v1",
-    seeds: Annotated[str, typer.Option(help="Each seed extracts and decodes anew.")] = "0,1,2",
+    seeds: Annotated[str, typer.Option(help="Each seed decodes anew.")] = "0,1,2",
+    reextract: Annotated[bool, typer.Option("--reextract", help="Extract a direction per seed too.")] = False,
     reference: Annotated[
         str,
         typer.Option(help="Prompt of the reference: line, instruction, or reference (with examples)."),
     ] = "instruction",
     site: Annotated[int | None, typer.Option(help="Decoder block to steer. Default: half depth.")] = None,
     preset: Annotated[str, typer.Option(help="How directions are extracted.")] = "cast-vectors",
-    instructions: Annotated[int, typer.Option(help="Instructions per role used to extract.")] = 2,
-    role_questions: Annotated[int, typer.Option(help="Role-specific questions used to extract.")] = 8,
+    instructions: Annotated[int, typer.Option(help="Instructions per role used to extract.")] = 3,
+    role_questions: Annotated[int, typer.Option(help="Role-specific questions used to extract.")] = 10,
     accept: Annotated[
         str, typer.Option(help="Pairs an extraction keeps: likelihood-margin or all.")
     ] = "likelihood-margin",
@@ -65,6 +66,7 @@ def screen(
         strengths=_numbers("strengths", strengths),
         control=() if control == "none" else _words(control),  # type: ignore[arg-type]  # the grid checks the names
         seeds=tuple(int(seed) for seed in _numbers("seeds", seeds)),
+        reextract=reextract,
         reference=reference,  # type: ignore[arg-type]  # checked by the configuration
         site=site,
         preset=preset,

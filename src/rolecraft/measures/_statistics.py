@@ -41,7 +41,11 @@ class Interval:
 def bootstrap_mean(
     values: ArrayLike, units: Sequence[object] | None = None, draws: int = 2000, seed: int = 0, level: float = 0.95
 ) -> Interval:
-    """Bootstrap the mean of some values by the percentile method.
+    """Bootstrap the mean of some values by the expanded percentile method (Hesterberg, arXiv 1411.5279).
+
+    The plain percentile interval of a mean of few units is too narrow: of six normal values its lower bound lies above
+    the true mean 7.5 % of the time and not 2.5 %. The expanded one takes quantiles further out, by the factor
+    sqrt(n / (n - 1)) and Student's t.
 
     Args:
         values: Shape (n,); NaN values are left out.
@@ -124,12 +128,19 @@ def _bootstrap(
         weights = rng.multinomial(n, np.full(n, 1 / n), size=min(step, draws - start)).astype(float)
         with np.errstate(invalid="ignore"):
             means[:, start : start + step] = (sums @ weights.T) / (counts @ weights.T)
-    tail = (1 - level) / 2
-    few = (counts > 0).sum(1) < 2
-    with np.errstate(all="ignore"):
-        low, high = np.nanquantile(np.where(few[:, None], 0.0, means), [tail, 1 - tail], axis=1)
-    low[few] = high[few] = math.nan
-    return low, high
+    bounds = np.full((2, len(array)), math.nan)
+    units_of_row = (counts > 0).sum(1)
+    for size in np.unique(units_of_row[units_of_row > 1]):
+        rows, tail = units_of_row == size, _expanded_tail(int(size), level)
+        bounds[:, rows] = np.nanquantile(means[rows], [tail, 1 - tail], axis=1)
+    return bounds[0], bounds[1]
+
+
+def _expanded_tail(units: int, level: float) -> float:
+    """Return the share of bootstrap means to leave out on either side."""
+    from scipy import stats
+
+    return float(stats.norm.cdf(math.sqrt(units / (units - 1)) * stats.t.ppf((1 - level) / 2, units - 1)))
 
 
 def _pairs(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:

@@ -13,6 +13,8 @@ from rolecraft.models._base import Sampling
 
 _WIDTHS = (64, 1024)
 """Most probable tokens looked at before a row's whole vocabulary is sorted."""
+_ROUNDING = 1e-5
+"""Of a sum of the vocabulary's weights in float32, more than it can be wrong by."""
 
 
 def uniforms(seeds: Sequence[int], step: int) -> NDArray[np.float64]:
@@ -64,50 +66,66 @@ def draw(logits: Tensor, sampling: Sampling, seeds: Sequence[int], step: int) ->
 def _nucleus(logits: Tensor, sampling: Sampling, draws: Tensor) -> tuple[Tensor, Tensor]:
     """Draw from the nucleus of each row of `logits` (rows, vocabulary) by inverting at `draws` in [0, 1).
 
-    A few most probable candidates are looked at first. Where what the rest of the vocabulary can weigh does not
-    change how many of them form the nucleus, the row is drawn from them; the other rows look at more, in the end
-    at the whole vocabulary.
+    A few most probable candidates are looked at first, with bounds on what the whole vocabulary weighs. Where the draw
+    falls on the same candidate at either bound, it is the one that sorting everything would give; the other rows look
+    closer, in the end at the whole vocabulary.
 
     Returns:
         The largest logit and the drawn token of each row; a row whose largest logit is not finite draws anything.
     """
     size = logits.shape[1]
+    peaks = logits.max(dim=-1).values
     tokens = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-    peaks = logits.new_zeros(len(logits))
     todo = torch.arange(len(logits), device=logits.device)
+    bounds: tuple[Tensor, Tensor] | None = None
     for width in (*(w for w in _WIDTHS if w < size), size):
         rows = logits if len(todo) == len(logits) else logits[todo]
         values, candidates = rows.topk(width) if width < size else rows.sort(dim=-1, descending=True, stable=True)
-        if len(todo) == len(logits):
-            peaks = values[:, 0]
-        mass = _weights(values, values, sampling).cumsum(-1)
-        cut, closed = _cut(mass, _total(rows, values, mass, sampling), sampling.top_p)
-        closed |= width == size
-        place = torch.searchsorted(mass, draws[todo, None] * mass.gather(1, cut), right=True).minimum(cut)
-        tokens[todo[closed]] = candidates.gather(1, place)[closed, 0]
-        todo = todo[~closed]
+        mass = ((values.double() - values[:, :1].double()) / sampling.temperature).exp().cumsum(-1)
+        if bounds is None:
+            lightest = mass[:, -1:] - mass[:, -2:-1] if width > 1 else mass
+            places, settled = _invert(mass, (mass[:, -1:], mass[:, -1:] + (size - width) * lightest), sampling, draws)
+            if width < size and not settled.all():
+                bounds = _weigh(rows, values[:, :1], sampling)
+        if bounds is not None:
+            exact = (mass[:, -1:], mass[:, -1:]) if width == size else bounds
+            places, settled = _invert(mass, exact, sampling, draws[todo])
+        settled |= width == size
+        tokens[todo[settled]] = candidates.gather(1, places)[settled, 0]
+        todo = todo[~settled]
         if not len(todo):
             break
+        bounds = None if bounds is None else (bounds[0][~settled], bounds[1][~settled])
     return peaks, tokens
 
 
-def _weights(logits: Tensor, ranked: Tensor, sampling: Sampling) -> Tensor:
-    """Return unnormalised probabilities of `logits`; the first of `ranked`, the largest logit, weighs 1."""
-    return ((logits.double() - ranked[:, :1].double()) / sampling.temperature).exp()
+def _weigh(rows: Tensor, peaks: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Return bounds (rows, 1) on the weight of the whole vocabulary, where the largest logit weighs 1."""
+    scaled = (rows.float() - peaks.float()).div_(sampling.temperature)
+    total = scaled.exp_().sum(-1, keepdim=True).double()
+    return total * (1 - _ROUNDING), total * (1 + _ROUNDING)
 
 
-def _total(rows: Tensor, ranked: Tensor, mass: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
-    """Return bounds (rows, 1) on the weight of the whole vocabulary; equal ones beyond the fewest candidates."""
-    seen = mass[:, -1:]
-    if ranked.shape[1] == _WIDTHS[0]:
-        rest = rows.shape[1] - ranked.shape[1]
-        return seen, seen + rest * _weights(ranked[:, -1:], ranked, sampling)
-    exact = seen if ranked.shape == rows.shape else _weights(rows, ranked, sampling).sum(-1, keepdim=True)
-    return exact, exact
+def _invert(mass: Tensor, bounds: tuple[Tensor, Tensor], sampling: Sampling, draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Find where each row's draw falls among its candidates.
 
+    Args:
+        mass: Cumulative weights of the candidates, most probable first, (rows, candidates).
+        bounds: Least and largest weight (rows, 1) that the whole vocabulary may have.
+        sampling: Gives the nucleus's share of that weight.
+        draws: One number in [0, 1) per row.
 
-def _cut(mass: Tensor, bounds: tuple[Tensor, Tensor], top_p: float) -> tuple[Tensor, Tensor]:
-    """Return the place of the nucleus's last token (rows, 1), and for which rows (rows,) the bounds agree on it."""
-    low, high = ((mass < top_p * bound).sum(-1, keepdim=True) for bound in bounds)
+    Returns:
+        Places (rows, 1), and for which rows (rows,) both bounds give the same one.
+    """
     width = mass.shape[1]
-    return high.clamp(max=width - 1), ((low == high) & (high < width))[:, 0]
+    lightest = mass[:, -1:] - mass[:, -2:-1] if width > 1 else mass
+    places = []
+    for bound, beyond in zip(bounds, (torch.zeros_like(lightest), lightest), strict=True):
+        cut = (mass < sampling.top_p * bound).sum(-1, keepdim=True)
+        # Beyond the candidates the nucleus exceeds its share by no more than one token, lighter than all of them.
+        outside = (sampling.top_p * bound + beyond).minimum(bound)
+        nucleus = torch.where(cut < width, mass.gather(1, cut.clamp(max=width - 1)), outside)
+        places.append(torch.searchsorted(mass, draws[:, None] * nucleus, right=True))
+    low, high = places
+    return low.clamp(max=width - 1), ((low == high) & (low < width))[:, 0]

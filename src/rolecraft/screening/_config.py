@@ -34,7 +34,10 @@ class ScreenConfig:
     control: tuple[Control, ...] = CONTROLS
     """Control directions at the same strengths and norm."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """Each seed extracts and decodes anew. CastVectors: one."""
+    """Each seed decodes anew, and draws its own random controls. CastVectors: one."""
+    reextract: bool = False
+    """Extract a direction per seed too, so that stability over seeds includes which pairs were drawn. Else the first
+    seed's direction, which the lock points to, is the one that all of them screen."""
     reference: Rung = "instruction"
     """Prompt of the prompted reference. CastVectors: `reference`, with demonstrations, which a 135M model only repeats:
     over 40 roles and the calibration questions 53 % of its answers were degenerate, against 8 % by instruction. A
@@ -43,9 +46,9 @@ class ScreenConfig:
     """Decoder block that is steered; None is the block at half depth."""
     preset: str = "cast-vectors"
     """How directions are extracted."""
-    instructions: int = 2
+    instructions: int = 3
     """Instructions per role used to extract. CastVectors: 5."""
-    role_questions: int = 8
+    role_questions: int = 10
     """Role-specific questions used to extract. CastVectors: up to 100, until 50 pairs are kept."""
     accept: Literal["likelihood-margin", "all"] = "likelihood-margin"
     """Which pairs of responses an extraction keeps. CastVectors: those an LLM judge grades 3 of 3."""
@@ -74,6 +77,11 @@ class ScreenConfig:
         for name, known in (("accept", ("likelihood-margin", "all")), ("reference", LADDER[1:])):
             if (given := getattr(self, name)) not in known:
                 raise GridError(f"{name} must be one of {', '.join(known)}, got {given!r}.{did_you_mean(given, known)}")
+
+    @property
+    def extraction_seeds(self) -> tuple[int, ...]:
+        """The seeds that extract."""
+        return self.seeds if self.reextract else self.seeds[:1]
 
     @property
     def rounds(self) -> Adaptive | None:

@@ -1,4 +1,4 @@
-"""The directions of a screen: one per role and seed, kept as files of the run, with their controls beside them."""
+"""The directions of a screen: one per role and extracting seed, kept as files, with their controls beside them."""
 
 from __future__ import annotations
 
@@ -47,18 +47,19 @@ def direction_path(directory: Path, role: str, seed: int) -> Path:
 
 
 def extract_all(plan: Plan, store: RunStore, model: LanguageModel, meter: Meter | None, *, quiet: bool = False) -> None:
-    """Extract what the run does not hold yet: one row and one file per role and seed.
+    """Extract what the run does not hold yet: one row and one file per role and extracting seed.
 
     A role without instructions or questions, or with too few accepted pairs, gets a row that says so and no direction.
     """
     impossible = plan.unextractable()
-    keys = [unit_key(role.id, seed) for seed in plan.config.seeds for role in plan.inventory]
-    for seed in plan.config.seeds:
+    seeds = plan.config.extraction_seeds
+    keys = [unit_key(role.id, seed) for seed in seeds for role in plan.inventory]
+    for seed in seeds:
         for role, reason in impossible.items():
             store.put(STAGE, unit_key(role, seed), {"note": reason, "file": None})
     done = len(keys) - len(store.missing(STAGE, keys))
     with store.timed(STAGE), Progress(len(keys), STAGE, done=done, quiet=quiet) as progress:
-        for seed in plan.config.seeds:
+        for seed in seeds:
             for extraction in _extract(plan, store, model, seed):
                 extraction.save(extraction_path(store.directory, extraction.role, seed))
                 store.put(STAGE, unit_key(extraction.role, seed), _row(extraction))
@@ -116,7 +117,7 @@ class DirectionBook:
     arms: Mapping[tuple[str, str, int], Direction]
     """(role, arm, seed) to the direction; the controls have the norm of the role's own."""
     missing: frozenset[str]
-    """Roles that lack a direction for at least one seed, and are screened by prompt alone."""
+    """Roles that lack a direction of at least one extracting seed, and are screened by prompt alone."""
 
     @classmethod
     def load(cls, plan: Plan, store: RunStore) -> DirectionBook:
@@ -126,7 +127,7 @@ class DirectionBook:
             UserError: If a file is missing or was changed.
         """
         rows = store.rows(STAGE)
-        seeds = plan.config.seeds
+        seeds = plan.config.extraction_seeds
         missing = {
             role.id for role in plan.inventory for seed in seeds if not rows[unit_key(role.id, seed)].get("file")
         }
@@ -135,9 +136,10 @@ class DirectionBook:
             missing.update(usable)  # no other role's direction is there to hold it against
             usable = []
         arms: dict[tuple[str, str, int], Direction] = {}
-        for seed in seeds if usable else ():
-            extractions = [Extraction.load(extraction_path(store.directory, role, seed)) for role in usable]
-            default_file = extraction_path(store.directory, DEFAULT, seed)
+        for seed in plan.config.seeds if usable else ():
+            source = seed if seed in seeds else seeds[0]
+            extractions = [Extraction.load(extraction_path(store.directory, role, source)) for role in usable]
+            default_file = extraction_path(store.directory, DEFAULT, source)
             default = Extraction.load(default_file) if default_file.exists() else None
             for (role, arm), direction in _arms(extractions, default, plan, seed).items():
                 arms[role, arm, seed] = direction

@@ -74,7 +74,7 @@ class Plan:
             min(len(role.instructions), self.config.instructions) * min(len(role.questions), self.config.role_questions)
             for role in self.inventory
         )
-        return 2 * pairs * len(self.config.seeds)
+        return 2 * pairs * len(self.config.extraction_seeds)
 
 
 def _missing(role: Role) -> str:

@@ -134,9 +134,9 @@ class SmolConfig(StudyConfig):
     """Paper: 275."""
     questions: int = 6
     """Paper: 228."""
-    instructions: int = 2
+    instructions: int = 3
     """Paper: 5."""
-    role_questions: int = 8
+    role_questions: int = 10
     """Paper: until 50 pairs are kept."""
     strengths: tuple[float, ...] = (1.0, 1.5, 2.0, 2.5)
     """Paper: the same."""
