@@ -7,7 +7,7 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 SCREEN_ROLES ?= pirate,poet,soldier,ghost,chef,scientist,teacher,judge,assistant,tutor,translator,head-of-state
-SCREEN_FLAGS ?= --questions 6 --control axis,random --role-questions 8
+SCREEN_FLAGS ?= --questions 6 --strengths 1,2,3,5 --control axis,random --role-questions 8
 
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet $(PIP_ARGS) -c constraints.txt

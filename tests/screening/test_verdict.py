@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -158,3 +160,27 @@ def test_stability_compares_seeds():
     assert stable.loc["flat"]["same_strength"]
     assert not stable.loc["rising"]["same_verdict"]
     assert stable.loc["rising"]["verdicts"].startswith("PASS(2.5), PASS(2.5), ")
+
+
+def test_a_role_no_better_than_a_control_seldom_passes():
+    """Role and axis gain the same; the verdict may take the best of four strengths, and must not pass one by luck."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for role, question in itertools.product(range(150), range(10)):
+        common = generator.normal(40, 6)
+        for arm, strength in [("baseline", 0.0), *itertools.product(("role", "axis"), (1.0, 1.5, 2.0, 2.5))]:
+            scores = common + 10 * (arm != "baseline") + generator.normal(0, 8, 6)
+            rows.append((f"r{role}", arm, strength, f"q{question}", 0, *scores, 0.9, False, False))
+    columns = [
+        "role",
+        "arm",
+        "strength",
+        "question",
+        "seed",
+        *DIMENSIONS,
+        "unique_bigram_ratio",
+        "degenerate",
+        "leakage",
+    ]
+    passed = (decide(pd.DataFrame(rows, columns=columns))["verdict"] == "PASS").mean()
+    assert 0 < passed <= 0.06

@@ -20,6 +20,7 @@ from rolecraft.measures._scale import scale_of
 from rolecraft.models import chat
 from rolecraft.roles import Role
 from rolecraft.systems import Result
+from rolecraft.systems.conditioning import _granularity_collect as collecting
 from rolecraft.systems.conditioning import granularity_axis as ga
 from rolecraft.testing import tiny_model
 
@@ -149,24 +150,24 @@ def test_the_scale_of_a_text():
 
 def test_prompts_name_the_role_and_only_one_the_level():
     role = Role(id="dean", name="Dean", description="You run a faculty.", level=3)
-    texts = [ga.system_text(role, variant) for variant in range(5)]
+    texts = [collecting.system_text(role, variant) for variant in range(5)]
     assert all("a Dean" in text and "You run a faculty." in text for text in texts)
     assert [("organization" in text) for text in texts] == [False, False, True, False, False]
-    assert ga.system_text(role, 0, name_only=True) == "You are a Dean."
+    assert collecting.system_text(role, 0, name_only=True) == "You are a Dean."
 
 
 def test_roles_and_questions_of_the_study():
-    roles = ga.select_roles("core-v1", 6)
+    roles = collecting.select_roles("core-v1", 6)
     assert [role.level for role in roles] == [1, 2, 3, 4, 5] * 6
     assert all(len({role.ladder for role in roles[n : n + 5]}) == 1 for n in range(0, 30, 5))
-    assert len(ga.select_roles("core-v1", 0)) == 75
-    blocks = [ga.study_questions(4, place, micro=False) for place in range(3)]
-    blocks.append(ga.study_questions(12, 0, micro=True))
+    assert len(collecting.select_roles("core-v1", 0)) == 75
+    blocks = [collecting.study_questions(4, place, micro=False) for place in range(3)]
+    blocks.append(collecting.study_questions(12, 0, micro=True))
     assert len({text for block in blocks for text in block}) == 24, "no question twice"
     with pytest.raises(UserError, match="ladders: 11 were asked for"):
-        ga.select_roles("core-v1", 11)
+        collecting.select_roles("core-v1", 11)
     with pytest.raises(UserError, match="more than the 39"):
-        ga.study_questions(12, 3, micro=True)
+        collecting.study_questions(12, 3, micro=True)
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def tiny_studies(monkeypatch, model):
             return np.stack([np.random.default_rng(len(text)).standard_normal(8) for text in texts])
 
     monkeypatch.setattr("rolecraft.models.Embedder", Encoder, raising=False)
-    monkeypatch.setattr(ga, "load_readable", lambda spec: model)
+    monkeypatch.setattr(ga, "load_local", lambda spec: model)
 
 
 SMALL = {"seeds": (0,), "ladders": 2, "variants": 1, "questions": 1, "max_tokens": 3, "min_count": 1}

@@ -8,7 +8,7 @@ from rolecraft.models._base import GREEDY, Chat, Completion, LanguageModel, Mess
 if TYPE_CHECKING:
     from rolecraft.models._choice import choose
     from rolecraft.models._embed import Embedder
-    from rolecraft.models._load import load_model
+    from rolecraft.models._load import load_local, load_model
     from rolecraft.models._local import LocalModel
     from rolecraft.models._served import ServedModel
 
@@ -24,6 +24,7 @@ __all__ = [
     "ServedModel",
     "chat",
     "choose",
+    "load_local",
     "load_model",
 ]
 
@@ -32,6 +33,7 @@ _LAZY = {
     "LocalModel": "_local",
     "ServedModel": "_served",
     "choose": "_choice",
+    "load_local": "_load",
     "load_model": "_load",
 }
 

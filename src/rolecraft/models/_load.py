@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolecraft.errors import MissingDependencyError, UserError, did_you_mean
 from rolecraft.models._base import LanguageModel
+
+if TYPE_CHECKING:
+    from rolecraft.models._local import LocalModel
 
 _EXTRA = ("torch", "transformers", "gguf")
 """What the extra `lm` installs for local models."""
@@ -42,6 +45,23 @@ def load_model(spec: str, **options: Any) -> LanguageModel:
         known = ", ".join(f"{name}:{form}" for name, form in _FORMS.items())
         raise UserError(f"{spec!r} names no model.{did_you_mean(scheme, _LOADERS)} Expected one of: {known}.")
     return _LOADERS[scheme](rest, options)
+
+
+def load_local(spec: str, **options: Any) -> LocalModel:
+    """Load a model whose states can be read and edited.
+
+    Raises:
+        UserError: If the string names another kind of model.
+    """
+    from rolecraft.models._local import LocalModel
+
+    model = load_model(spec, **options)
+    if not isinstance(model, LocalModel):
+        raise UserError(
+            f"model {spec!r} gives no access to its states, which are read or edited here; use local:smollm2 or "
+            "local:PATH."
+        )
+    return model
 
 
 def _local(rest: str, options: dict[str, Any]) -> LanguageModel:

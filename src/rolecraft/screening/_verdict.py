@@ -41,8 +41,9 @@ class VerdictRule:
     """
 
     level: float = 0.95
-    """Confidence of the paired bootstrap intervals over questions."""
-    draws: int = 2000
+    """Confidence of a role's paired bootstrap intervals over questions, shared out over its strengths (Bonferroni): the
+    verdict takes the best of them, and must not pass one by luck."""
+    draws: int = 4000
     """Bootstrap draws."""
     min_gain: float = 2.0
     """Least mean gain of the overall score over the baseline, in points of 0..100: a smaller one is not worth having,
@@ -115,7 +116,9 @@ class Pairs:
     def contrast(self, a: Key, b: Key) -> Contrast:
         """Bootstrap the mean of a - b over the questions that both answered."""
         difference = (self.scores[a] - self.scores[b]).T
-        mean, low, high = bootstrap_rows(difference, self.rule.draws, level=self.rule.level)
+        chosen_from = 1 if a == PROMPTED else max(1, len(self.strengths))
+        level = 1 - (1 - self.rule.level) / chosen_from
+        mean, low, high = bootstrap_rows(difference, self.rule.draws, level=level)
         few = np.isfinite(difference).sum(axis=1) < self.rule.min_questions
         return Contrast(*(np.where(few, np.nan, values) for values in (mean, low, high)))
 

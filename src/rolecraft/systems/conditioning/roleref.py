@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from rolecraft.errors import UserError
+from rolecraft.models import load_local
 from rolecraft.systems._base import ROWS, Result, StudyConfig, System, Verdict, row_key
 from rolecraft.systems.conditioning._roleref_edit import (
     Pattern,
@@ -168,20 +169,6 @@ def verdict_probes(result: Result) -> Verdict:
         f"same gap from the question's text alone {text}; the out_series probe flags {flags:.0%} of fake"
     )
     return Verdict.when(reproduced=effect.low > 0 and control.low <= 0, effect=effect, control=control, note=note)
-
-
-def load_local(spec: str) -> LocalModel:
-    """Load a model whose states can be read and edited.
-
-    Raises:
-        UserError: If it is not a local one.
-    """
-    from rolecraft.models import LocalModel, load_model
-
-    model = load_model(spec)
-    if not isinstance(model, LocalModel):
-        raise UserError(f"model {spec!r} is served, but its states must be edited; use local:smollm2 or local:PATH.")
-    return model
 
 
 def _bank(source: str) -> tuple[Character, ...]:
