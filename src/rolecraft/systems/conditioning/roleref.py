@@ -191,7 +191,7 @@ class EditConfig(ProbeConfig):
 
     pairs: int = 10
     """Pairs of questions behind a pattern. Paper: up to 50."""
-    held_out: int = 4
+    held_out: int = 2
     """Questions per kind and role; answerable and out-of-series ones are never those of the pairs."""
     ratio: float = 0.5
     """Share of dimensions kept. Paper: 0.3, 0.5, 1."""
