@@ -165,11 +165,11 @@ def _interval_text(figures: dict[str, Any]) -> str:
 def table(
     results: Annotated[Path | None, typer.Option(help="Folder of recorded results.")] = None, json: Json = False
 ) -> None:
-    """Print every study with claim, published figure, ours, seeds, time, commit and verdict."""
-    from rolecraft.systems._table import COLUMNS, table_rows
+    """Print every study with ours, interval, seeds, minutes and verdict; --json has claim, published and commit too."""
+    from rolecraft.systems._table import table_rows
 
     rows = table_rows(results)
     if json:
         print_json(rows)
     else:
-        print_table(rows, COLUMNS, wrap=["claim", "published", "study"])
+        print_table(rows, ["number", "name", "study", "ours", "interval", "seeds", "minutes", "verdict"])

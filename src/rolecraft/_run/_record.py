@@ -97,7 +97,10 @@ def _processor() -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the checkout this package runs from, with a `+` if files differ; None elsewhere."""
+    """Return the commit of the checkout this package runs from, with a `+` if files other than results differ.
+
+    None elsewhere.
+    """
     root = Path(__file__).parent
 
     def git(*arguments: str) -> str:
@@ -107,9 +110,10 @@ def commit() -> str | None:
 
     try:
         tracked = git("ls-files", "--", str(root / "_record.py"))
-        return (
-            git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain") else "") if tracked else None
-        )
+        if not tracked:
+            return None
+        changed = git("status", "--porcelain", "--", ":/", ":(top,exclude)results")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
