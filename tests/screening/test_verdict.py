@@ -85,6 +85,14 @@ def test_only_the_looping_strength_is_refused():
     assert (row["verdict"], row["strength"]) == ("PASS", 2.0)
 
 
+def test_a_role_that_fails_is_judged_by_its_best_healthy_strength():
+    rows = table(grid(("control-as-good",)))
+    rows.loc[(rows["arm"] == "role") & (rows["strength"] == 2.5), "degenerate"] = True
+    row = decide(rows).iloc[0]
+    assert (row["verdict"], row["reason"]) == ("PASS_PROMPT_ONLY", "no_gain_over_random")
+    assert row["best"] == pytest.approx(60, abs=4), "the level at strength 2, not at 2.5"
+
+
 def test_a_sure_but_negligible_gain_does_not_pass():
     rows = table(grid(("rising",)))
     steered = rows["arm"] == "role"

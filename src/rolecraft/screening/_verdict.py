@@ -72,8 +72,8 @@ def decide(table: pd.DataFrame, rule: VerdictRule | None = None) -> pd.DataFrame
 
     Returns:
         One row per role, in order of appearance, with the columns of `DECISION_COLUMNS`. `strength` is NaN unless the
-        verdict is PASS; gains are differences of the overall score, of the chosen strength (or of the best one, where
-        none passes) to the baseline and to the best control.
+        verdict is PASS; gains are differences of the overall score, of the chosen strength (or where none passes of the
+        best one with healthy text, if there is any) to the baseline and to the best control.
     """
     import pandas as pd
 
@@ -165,7 +165,8 @@ def _decide_role(role: str, pairs: Pairs) -> dict[str, Any]:
     failures = {s: pairs.failures(("role", s)) for s in candidates}
     curve = _curve(pairs)
     passing = [s for s in candidates if not failures[s]]
-    best = max(passing or candidates, key=lambda s: (pairs.overall["role", s], -abs(s)), default=None)
+    healthy = [s for s in candidates if not pairs.unhealthy(("role", s))]  # looping text can score by lexical overlap
+    best = max(passing or healthy or candidates, key=lambda s: (pairs.overall["role", s], -abs(s)), default=None)
     missing = float(pairs.rows[DIMENSIONS[0]].isna().mean())
 
     reasons = ["anti_controllable"] if curve["anti_controllable"] else []
@@ -185,7 +186,7 @@ def _decide_role(role: str, pairs: Pairs) -> dict[str, Any]:
         "failed": "; ".join(reasons),
         **curve,
         **_levels(best, pairs),
-        "gain_held_out": _held_out_gain(pairs, passing or candidates),
+        "gain_held_out": _held_out_gain(pairs, passing or healthy or candidates),
         "missing": missing,
     }
 
