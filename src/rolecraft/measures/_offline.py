@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 class OfflineJudge:
     """Scores answers by what can be computed from them; the same items give the same scores, in any order.
 
-    (Up to the rounding of the likelihoods: in bfloat16, batches of another make-up move a single overall score by up
-    to about 2 of 100.)
+    (Up to the rounding of the likelihoods: in bfloat16, batches of another make-up or another number of threads move a
+    single overall score by up to about 4 of 100.)
 
     *overall* is the product of three logistic curves fitted to labelled cases: the soundness of the text; manner,
     whether someone speaks in a role at all (contrastive likelihood: mean log p per token under the role's name and
