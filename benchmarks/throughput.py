@@ -323,7 +323,7 @@ def extraction(replies: int) -> list[Entry]:
     taken = json.loads(output.stdout.splitlines()[-1])
     return [
         {
-            "name": "extraction memory above the model",
+            "name": "reading activations, memory above the model",
             "ours": round(taken["mib"]),
             "peer": 300,
             "unit": "MiB",

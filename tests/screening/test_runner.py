@@ -275,6 +275,8 @@ def _words(item: JudgeItem) -> float:
         ({"preset": "cast-vector"}, UserError, "Did you mean 'cast-vectors'"),
         ({"site": 99}, UserError, "99"),
         ({"accept": "everything"}, GridError, "likelihood-margin"),
+        ({"reference": "referense"}, GridError, "Did you mean 'reference'"),
+        ({"reference": "none"}, GridError, "line, instruction, reference"),
     ],
 )
 def test_what_cannot_be_screened_is_refused(change, error, message, tmp_path):

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolecraft.measures import DIMENSIONS
+from rolecraft.measures import DIMENSIONS, bootstrap_rows
 from rolecraft.screening import VerdictRule, decide, stability
+from rolecraft.screening._verdict import Pairs
 from tests.screening.planted import STRENGTHS, grid, table
 
 
@@ -191,4 +192,15 @@ def test_a_role_no_better_than_a_control_seldom_passes():
         "leakage",
     ]
     passed = (decide(pd.DataFrame(rows, columns=columns))["verdict"] == "PASS").mean()
-    assert 0 < passed <= 0.06
+    assert 0 < passed <= 0.04
+
+
+def test_the_level_is_shared_out_over_the_strengths():
+    rule = VerdictRule()
+    pairs = Pairs(table(grid(("rising",))), rule)
+    for arm, chosen_from in ((("role", 2.5), len(STRENGTHS)), (("prompted", 0.0), 1)):
+        difference = (pairs.scores[arm] - pairs.scores["baseline", 0.0]).T
+        _, low, high = bootstrap_rows(difference, rule.draws, level=1 - 0.05 / chosen_from)
+        found = pairs.contrast(arm, ("baseline", 0.0))
+        np.testing.assert_array_equal(found.low, low)
+        np.testing.assert_array_equal(found.high, high)

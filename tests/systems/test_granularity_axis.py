@@ -171,16 +171,7 @@ def test_roles_and_questions_of_the_study():
 
 
 @pytest.fixture
-def tiny_studies(monkeypatch, model):
-    class Encoder:
-        @classmethod
-        def load(cls):
-            return cls()
-
-        def encode(self, texts):
-            return np.stack([np.random.default_rng(len(text)).standard_normal(8) for text in texts])
-
-    monkeypatch.setattr("rolecraft.models.Embedder", Encoder, raising=False)
+def tiny_studies(monkeypatch, model, hashed_embedder):
     monkeypatch.setattr(ga, "load_local", lambda spec: model)
 
 

@@ -287,21 +287,13 @@ def test_a_judge_is_told_what_it_grades_and_its_grades_enter_the_rows(bank):
 
 
 @pytest.fixture
-def tiny_studies(monkeypatch, model, bank):
-    class Encoder:
-        @classmethod
-        def load(cls):
-            return cls()
-
-        def encode(self, texts):
-            return np.stack([np.random.default_rng(len(text)).standard_normal(8) for text in texts])
-
+def tiny_studies(monkeypatch, model, bank, hashed_embedder):
     holmes = bank[3]
     queries = {key: found[:8] for key, found in holmes.queries.items()}
     few = (replace(holmes, role=holmes.role.edited(knowledge=holmes.role.knowledge[:2]), queries=queries),)
-    monkeypatch.setattr("rolecraft.models.Embedder", Encoder, raising=False)
     monkeypatch.setattr(roleref, "load_local", lambda spec: model)
-    monkeypatch.setattr(roleref, "_bank", lambda source: few)
+    monkeypatch.setattr("rolecraft.roles._conflicts.load_conflicts", lambda source: few)
+    return few
 
 
 def test_the_probe_study_runs_and_resumes(tmp_path, tiny_studies):
@@ -322,7 +314,7 @@ def test_the_edit_study_runs(tmp_path, tiny_studies):
     assert set(result.arms) == {"base", "signal", "c=-0.3", "c=0.3", "random=-0.3", "done"}
     assert roleref.verdict_edit(result).effect.n == 4
     with pytest.raises(UserError, match="leave no question"):
-        roleref.split_questions(roleref._bank("")[0], replace(config, pairs=8), 0)
+        roleref.split_questions(tiny_studies[0], replace(config, pairs=8), 0)
 
 
 def test_pairs_and_held_out_questions_do_not_meet(bank):

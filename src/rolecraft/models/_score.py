@@ -18,7 +18,7 @@ from rolecraft.models._network import Network, Shared, pad_right
 Pooling = Literal["reply-mean", "reply-first", "reply-last", "prompt-last"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
-_HEAD_ROWS = 256
+_HEAD_ROWS = 64
 """Positions whose log-softmax is computed at once in float32."""
 
 

@@ -26,7 +26,7 @@ from rolecraft.screening._plan import Plan
 
 STAGE = "directions"
 BATCH_PAIRS = 64
-"""Pairs under way together: a screen reads one site, so that memory is not what limits it."""
+"""Pairs under way together: faster than the default of `extract_directions`, for about 150 MiB more."""
 DEFAULT = "(default)"
 """Stands for the default assistant among the extractions, where the preset needs it."""
 

@@ -12,11 +12,12 @@ roles' directions against 41.1 for the control).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from rolecraft.conditioning import Rung
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, put_row, row_key
 
 if TYPE_CHECKING:
@@ -142,18 +143,22 @@ class SmolConfig(StudyConfig):
     """Paper: the same."""
     max_tokens: int = 32
     """Paper: 2,000."""
+    reference: Rung = "instruction"
+    """Paper: `reference`, with demonstrations."""
 
     @classmethod
     def full(cls) -> Self:
         """Return the paper's size."""
-        return cls(seeds=(0,), roles=(), questions=228, instructions=5, role_questions=10, max_tokens=200)
+        return cls(
+            seeds=(0,), roles=(), questions=228, instructions=5, role_questions=10, max_tokens=200,
+            reference="reference",
+        )  # fmt: skip
 
 
 def _screen_config(config: SmolConfig) -> ScreenConfig:
     from rolecraft.screening import ScreenConfig
 
-    names = ("model", "roles", "questions", "instructions", "role_questions", "strengths", "max_tokens", "seeds")
-    return replace(ScreenConfig(), **{name: getattr(config, name) for name in names})
+    return replace(ScreenConfig(), **{field.name: getattr(config, field.name) for field in fields(config)})
 
 
 def run_smollm2(config: SmolConfig, store: RunStore) -> Result:

@@ -92,9 +92,10 @@ def run_probes(config: ProbeConfig, store: RunStore) -> Result:
     """
     from rolecraft.measures._probes import balanced_accuracy, probe, probe_others, probe_sites
     from rolecraft.models import Embedder
+    from rolecraft.roles._conflicts import load_conflicts
 
     model = load_local(config.model)
-    characters = [c for c in _bank(config.bank) if set(CONFLICTS) <= set(c.queries)]
+    characters = [c for c in load_conflicts(config.bank) if set(CONFLICTS) <= set(c.queries)]
     if not characters:
         raise UserError(f"bank {config.bank!r} has no character with every kind of question: {', '.join(CONFLICTS)}.")
     states = [collect(model, character) for character in characters]
@@ -171,12 +172,6 @@ def verdict_probes(result: Result) -> Verdict:
     return Verdict.when(reproduced=effect.low > 0 and control.low <= 0, effect=effect, control=control, note=note)
 
 
-def _bank(source: str) -> tuple[Character, ...]:
-    from rolecraft.roles._conflicts import load_conflicts
-
-    return load_conflicts(source)
-
-
 # (b) Edit: does pushing away from the answer region raise refusal, and of what?
 
 NEUTRAL = (
@@ -217,8 +212,10 @@ def run_edit(config: EditConfig, store: RunStore) -> Result:
     Arms: `base`, `c=-0.1` and so on, `random=c` (the strongest edit with scrambled dimensions), `signal` (the prompt
     that says a conflict was detected).
     """
+    from rolecraft.roles._conflicts import load_conflicts
+
     model = load_local(config.model)
-    for character in _bank(config.bank):
+    for character in load_conflicts(config.bank):
         states: dict[str, States] = {}
         for seed in config.seeds:
             done = row_key("done", seed, character.role.id)
