@@ -23,9 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rolecraft.conditioning import Intervention, Steering
-from rolecraft.models import LocalModel, Sampling, chat
+from rolecraft.conditioning import Intervention, LikelihoodMarginFilter, Steering, extract_directions
+from rolecraft.models import Embedder, LocalModel, Sampling, chat
 from rolecraft.models._cache import RowCache
+from rolecraft.models._hooks import NEW
+from rolecraft.roles import load_inventory
 
 SITE, TOKENS, NORM = 15, 32, 20.0
 STRENGTHS = (1.0, 1.5, 2.0, 2.5)
@@ -232,7 +234,7 @@ def sweep(roles: int, pairs: int, rounds: int) -> list[Entry]:
 
 
 def decoding(rows: int, rounds: int) -> list[Entry]:
-    """Compare generation with a bare forward pass of the same batch, and steered with unsteered."""
+    """Compare steered generation with bare forward passes of the same batch."""
     model, other = load(torch.bfloat16, True), load(torch.bfloat16, False)
     chats = [chat(QUESTIONS[i * len(QUESTIONS) // rows]) for i in range(rows)]
     width = max(len(model.encode(c)) for c in chats)
@@ -242,7 +244,6 @@ def decoding(rows: int, rounds: int) -> list[Entry]:
     seeds = list(range(rows))
     loops: dict[str, Callable[[], Any]] = {
         "steered": lambda: model.generate(chats, sampling, steering, seeds),
-        "plain": lambda: model.generate(chats, sampling, None, seeds),
         "ours bare": bare(model, rows, width),
         "HF bare": bare_transformers(other, rows, width),
     }
@@ -271,24 +272,57 @@ def decoding(rows: int, rounds: int) -> list[Entry]:
             speed["HF bare"],
             f"{where}; peer {TOKENS} single-token passes of the HF model with its DynamicCache and sdpa",
         ),
+    ]
+
+
+def hooks(rows: int, passes: int) -> list[Entry]:
+    """Compare single-token passes with one hook, a vector of its own per row, with passes without, by turns.
+
+    Pass i and its twin write the same column of the cache. The spread is of the median over blocks of passes.
+    """
+    model = load(torch.bfloat16, True)
+    network, rng = model._network, np.random.default_rng(0)
+    vectors = rng.standard_normal((rows, network.hidden)).astype(np.float32)
+    steering = Steering(tuple((Intervention(vector, 1.0, SITE),) for vector in vectors))
+    tokens, cache = torch.full((rows,), 100), filled(model, rows, 24)
+    hooked: list[float] = []
+    plain: list[float] = []
+    with torch.inference_mode():
+        for number in range(passes + 2):
+            for steered in random.Random(number).sample((True, False), 2):
+                with network.steered(steering if steered else Steering.uniform((), rows)) as steerer:
+                    steerer.kinds = NEW
+                    taken, _ = timed(lambda: network.step(tokens, torch.full((rows,), 24), None, cache))
+                for layer in cache.layers:
+                    layer.length = 24
+                if number >= 2:
+                    (hooked if steered else plain).append(rows / taken)
+    blocks = [slice(start, start + passes // 5) for start in range(0, passes, passes // 5)]
+    return [
         entry(
             "steering at one layer, against none",
             "tokens/s",
-            speed["steered"],
-            speed["plain"],
-            f"{where}; one own vector per row; overhead per token is 1 - ratio",
-        ),
+            [statistics.median(hooked[block]) for block in blocks],
+            [statistics.median(plain[block]) for block in blocks],
+            f"SmolLM2-135M bf16, {torch.get_num_threads()} threads, {rows} rows; {passes} single-token passes with a "
+            "hook and as many without, by turns, medians of five blocks; overhead per token is 1 - ratio",
+        )
     ]
+
+
+def filled(model: LocalModel, rows: int, width: int) -> RowCache:
+    """Return a cache for decoding whose first `width` columns are in use."""
+    network = model._network
+    with torch.inference_mode():
+        first = RowCache(network.sites, width)
+        network.model(input_ids=torch.full((1, width), 100), cache=first, use_cache=True)
+        return first.expanded([0] * rows, [width] * rows, width + TOKENS, network.turned)
 
 
 def bare(model: LocalModel, rows: int, width: int) -> Callable[[], None]:
     """Return a loop of single-token passes of our network over a filled cache, nothing else."""
-    network = model._network
-    with torch.inference_mode():
-        tokens = torch.full((rows,), 100)
-        first = RowCache(network.sites, width)
-        network.model(input_ids=torch.full((1, width), 100), cache=first, use_cache=True)
-        cache = first.expanded([0] * rows, [width] * rows, width + TOKENS, network.turned)
+    network, cache = model._network, filled(model, rows, width)
+    tokens = torch.full((rows,), 100)
 
     @torch.inference_mode()
     def loop() -> None:
@@ -315,35 +349,33 @@ def bare_transformers(model: LocalModel, rows: int, width: int) -> Callable[[], 
     return loop
 
 
-def extraction(replies: int) -> list[Entry]:
-    """Measure, in a process of its own, the memory that reading activations takes above the loaded model."""
+def extraction(roles: int) -> list[Entry]:
+    """Measure, in a process of its own, the memory that an extraction with its filter takes above the loaded models."""
     output = subprocess.run(
-        [sys.executable, __file__, "--extraction", str(replies)], capture_output=True, text=True, check=True
+        [sys.executable, __file__, "--extraction", str(roles)], capture_output=True, text=True, check=True
     )
     taken = json.loads(output.stdout.splitlines()[-1])
     return [
         {
-            "name": "reading activations, memory above the model",
+            "name": "extraction with the likelihood filter, memory above the models",
             "ours": round(taken["mib"]),
             "peer": 300,
             "unit": "MiB",
             "ratio": round(taken["mib"] / 300, 3),
             "spread": None,
-            "conditions": f"peak resident size over {replies} replies of 27 tokens, 30 sites, two poolings, bf16, "
-            f"{taken['seconds']:.0f} s; the peer is the limit that was set",
+            "conditions": f"peak resident size over {taken['responses']} responses of 32 tokens for {roles} roles, "
+            f"16 pairs at a time, 30 sites, bf16, {taken['seconds']:.0f} s; SmolLM2 and MiniLM loaded and their "
+            "weights touched before; the peer is the limit that was set",
         }
     ]
 
 
-def _extract(replies: int) -> None:
+def _extract(roles: int) -> None:
     import psutil  # type: ignore[import-untyped]
 
-    model = LocalModel.load()
-    chats = [chat(f"{QUESTIONS[i % 8]} ({i})") for i in range(replies)]
-    reply = (
-        "I would say that it depends on the day, and on who is asking, but mostly I like to walk by the sea and think."
-    )
-    list(model.activations(chats[:1], [reply]))
+    model, embedder, inventory = LocalModel.load(), Embedder.load(), load_inventory("core-v1")
+    embedder.encode(["Yes."])
+    model.logprobs([chat(QUESTIONS[0])], ["Yes."])
     process, done = psutil.Process(), threading.Event()
     before = peak = process.memory_info().rss
 
@@ -354,23 +386,30 @@ def _extract(replies: int) -> None:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    reading = model.activations(chats, [reply] * replies, pooling=("reply-mean", "prompt-last"))
-    seconds, count = timed(lambda: sum(1 for _ in reading))
+    chosen = list(inventory)[:roles]
+    accept = LikelihoodMarginFilter(model, embedder, inventory)
+    seconds, extracted = timed(
+        lambda: list(extract_directions(model, chosen, accept=accept, instructions=4, questions=4, max_tokens=32))
+    )
     done.set()
     watcher.join()
-    assert count == replies
-    print(json.dumps({"mib": (peak - before) / 2**20, "seconds": seconds}))
+    print(
+        json.dumps(
+            {"mib": (peak - before) / 2**20, "seconds": seconds, "responses": 2 * sum(e.n_tried for e in extracted)}
+        )
+    )
 
 
 def parts(quick: bool) -> Iterator[list[Entry]]:
     """Run one comparison after another."""
     yield sweep(8, 2, 1) if quick else sweep(32, 3, 3)
     yield decoding(64, 2) if quick else decoding(128, 5)
-    yield extraction(100 if quick else 1000)
+    yield hooks(64, 20) if quick else hooks(128, 100)
+    yield extraction(2 if quick else 25)
 
 
 def entries(quick: bool = False) -> list[Entry]:
-    """Run everything; about seven minutes on two free cores, or two if `quick`."""
+    """Run everything; about ten minutes on two free cores, or two if `quick`."""
     return [line for part in parts(quick) for line in part]
 
 

@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
+from transformers import GraniteConfig, GraniteForCausalLM
 
 from rolecraft.conditioning import Intervention, Steering
 from rolecraft.errors import SteeringShapeError, UserError
@@ -18,6 +19,8 @@ from tests.models._reference import forward, vector
 
 CHATS = [chat("hello"), chat("tell me about ships", "be a pirate"), chat("hello"), chat("x"), chat("hello")]
 REPLIES = ["Good day.", "Arr", "", "a longer reply, to be padded against", "Good evening to you"]
+
+SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +40,19 @@ def test_logprobs_equal_the_straightforward_computation(model: LocalModel) -> No
         expected = rows.gather(1, torch.tensor(tokens, dtype=torch.long)[:, None])[:, 0]
         assert got.dtype == np.float32
         assert got.shape == (len(tokens),)
+        np.testing.assert_allclose(got, expected, atol=2e-5)
+
+
+def test_logprobs_of_a_model_that_scales_its_logits_after_the_head(model: LocalModel) -> None:
+    config = GraniteConfig(**{k: getattr(model.model.config, k) for k in SHAPE}, logits_scaling=8.0)
+    torch.manual_seed(0)
+    scaled = LocalModel(GraniteForCausalLM(config), model.tokenizer)
+    steering = Steering.uniform((Intervention(vector(1), 1.0, 1),), len(CHATS))
+    for got, one, reply in zip(scaled.logprobs(CHATS, REPLIES, steering), CHATS, REPLIES, strict=True):
+        prompt, tokens = split(scaled, one, reply)
+        logits, _ = forward(scaled, prompt + tokens, len(prompt), steering.rows[0])
+        rows = logits.log_softmax(-1)[len(prompt) - 1 : len(prompt) - 1 + len(tokens)]
+        expected = rows.gather(1, torch.tensor(tokens, dtype=torch.long)[:, None])[:, 0]
         np.testing.assert_allclose(got, expected, atol=2e-5)
 
 

@@ -117,8 +117,8 @@ def extract_directions(
         sites: Sites to read. Default: all, in one pass.
         site: Default site of the directions. Default: half depth, or the nearest of `sites`.
         allow_partial: Give the direction also where too few pairs were kept.
-        batch_pairs: Pairs generated together; more are somewhat faster. With 32 new tokens, peak resident size above
-            SmolLM2's weights: 16 pairs 220 MiB, with the likelihood filter 320 to 400; 64 with it 420 to 550.
+        batch_pairs: Pairs generated together; more are somewhat faster. Peak resident size above SmolLM2 and MiniLM
+            with 32 new tokens and the likelihood filter: 16 pairs 180 MiB, 64 pairs 290.
 
     Returns:
         An iterator over one extraction per role, each as soon as its role is complete. A role with too few pairs, or

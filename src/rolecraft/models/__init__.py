@@ -1,5 +1,6 @@
 """Language models: local (transformers), served (OpenAI-compatible) and scripted; sentence embeddings."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from rolecraft.models._load import load_local, load_model
     from rolecraft.models._local import LocalModel
     from rolecraft.models._served import ServedModel
+
+for _cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    # PyTorch on a CPU keeps 1024 compiled matrix products, up to 1 MiB each, one per number of rows; a step needs five.
+    os.environ.setdefault(_cache, "16")
 
 __all__ = [
     "GREEDY",

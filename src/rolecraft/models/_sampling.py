@@ -74,7 +74,7 @@ def _nucleus(logits: Tensor, sampling: Sampling, draws: Tensor) -> tuple[Tensor,
         The largest logit and the drawn token of each row; a row whose largest logit is not finite draws anything.
     """
     size = logits.shape[1]
-    peaks = logits.max(dim=-1).values
+    peaks = logits.amax(dim=-1)
     tokens = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
     todo = torch.arange(len(logits), device=logits.device)
     bounds: tuple[Tensor, Tensor] | None = None

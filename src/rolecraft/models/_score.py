@@ -18,8 +18,10 @@ from rolecraft.models._network import Network, Shared, pad_right
 Pooling = Literal["reply-mean", "reply-first", "reply-last", "prompt-last"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
-_HEAD_ROWS = 64
-"""Positions whose log-softmax is computed at once in float32."""
+_HEAD_ROWS = 128
+"""Positions whose logits over the vocabulary are held at once."""
+_WIDE_ROWS = 32
+"""Of those, positions whose logits are widened to float32 at once: few enough to stay in the processor's cache."""
 
 
 @torch.inference_mode()
@@ -40,27 +42,32 @@ def score(
         prefix = network.prefix([prompts[row] for row in shared.representatives], steerer)
     cache = shared.expand(prefix, lengths, width + ids.shape[1])
     mask = (torch.arange(width + ids.shape[1], device=device) >= (width - lengths)[:, None]).long()
-    with network.steered(steering) as steerer, network.head_on(real.bool()):
+    targets = torch.tensor([token for reply in replies for token in reply], device=device)
+    with network.steered(steering) as steerer:
         steerer.kinds = real * NEW
         steerer.kinds[:, 0] = LAST
-        logits: Tensor = network.model(
+        logits = network.logits_at(
+            real.bool(),
+            _HEAD_ROWS,
             input_ids=ids,
             attention_mask=mask if bool((lengths < width).any()) else None,
             position_ids=lengths[:, None] + torch.arange(ids.shape[1], device=device),
             cache=cache,
             use_cache=True,
-        ).logits[0]
-    targets = torch.tensor([token for reply in replies for token in reply], device=device)
-    values = torch.cat(
-        [
-            (part := logits[start : start + _HEAD_ROWS].float()).gather(1, targets[start : start + _HEAD_ROWS, None])[
-                :, 0
+        )
+        values = torch.cat(
+            [
+                _log_softmax_at(part, wanted)
+                for part, wanted in zip(logits, torch.split(targets, _HEAD_ROWS), strict=True)
             ]
-            - part.logsumexp(-1)
-            for start in range(0, len(targets), _HEAD_ROWS)
-        ]
-    )
+        )
     return [part.cpu().numpy().copy() for part in torch.split(values, [len(reply) for reply in replies])]
+
+
+def _log_softmax_at(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the log-probability of each row's target, computed in float32."""
+    parts = zip(torch.split(logits, _WIDE_ROWS), torch.split(targets[:, None], _WIDE_ROWS), strict=True)
+    return torch.cat([(wide := part.float()).gather(1, wanted)[:, 0] - wide.logsumexp(-1) for part, wanted in parts])
 
 
 class _Enough(Exception):
