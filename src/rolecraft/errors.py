@@ -62,6 +62,10 @@ class LockError(UserError):
     """`roles.lock` refuses a role: never screened, flagged, or screened for another model or revision."""
 
 
+class IllegalActionError(RolecraftError):
+    """A world refuses an action: out of turn, of another phase, or against its rules. The world is unchanged."""
+
+
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest of `known`, or an empty string."""
     near = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)

@@ -2,6 +2,7 @@
 
 from rolecraft.agents._call_rules import VIOLATIONS, CallRules, CheckedCalls, Violation
 from rolecraft.agents._calls import ParsedCalls, parse_calls
+from rolecraft.agents._policies import ChoicePolicy, RandomPolicy, ScriptedPolicy
 from rolecraft.agents._tool_choice import NONE, ToolChooser, value_spans
 from rolecraft.agents._tools import Argument, Call, Tool, ToolRegistry, ToolResult, execute
 
@@ -12,7 +13,10 @@ __all__ = [
     "Call",
     "CallRules",
     "CheckedCalls",
+    "ChoicePolicy",
     "ParsedCalls",
+    "RandomPolicy",
+    "ScriptedPolicy",
     "Tool",
     "ToolChooser",
     "ToolRegistry",
