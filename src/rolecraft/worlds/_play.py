@@ -1,8 +1,8 @@
-"""Playing: policies act in a world, and everything they see and do goes on record."""
+"""Playing: policies act in worlds, and everything they see and do goes on record."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -23,9 +23,11 @@ class View:
     legal: tuple[str, ...] | None
     """None: free text."""
     seed: int
-    """Of this decision: follows from the episode's seed, the agent and the step alone."""
+    """Of this decision: follows from the episode's seed, the agent, the step and the attempt alone."""
     refused: tuple[Receipt, ...] = ()
     """Attempts at this decision that the world refused, with reasons."""
+    role: str | None = None
+    """Id of the role that the agent plays."""
 
     def rng(self) -> np.random.Generator:
         """Return the generator of this decision."""
@@ -44,69 +46,110 @@ class Policy(Protocol):
     """What acts for one agent or for many."""
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """Answer every view: those of all agents that this policy acts for and whose turn it is."""
+        """Answer every view: those of all agents, of one episode or many, for which it is this policy's turn."""
         ...
 
 
-def play(
-    world: World,
-    policies: Mapping[str, Policy],
-    seed: int,
-    *,
-    roles: Mapping[str, str] | None = None,
-    limit: int = 1000,
-    repairs: int = 1,
-    on_illegal: OnIllegal = "random",
-    hashes: bool = True,
-) -> Episode:
-    """Play one episode.
+@dataclass(frozen=True)
+class Rules:
+    """How an episode is played, whatever the world."""
 
-    Agents whose turn it is at once, and that share a policy object, are asked in one call.
+    limit: int = 1000
+    """Most steps."""
+    repairs: int = 1
+    """How often an agent is asked again after an illegal action, with the reason."""
+    on_illegal: OnIllegal = "random"
+    """What follows when the repairs are used up."""
+    hashes: bool = True
+    """Hash the state before and after each step; off saves time where millions of steps are played."""
+
+    def __post_init__(self) -> None:
+        if self.limit < 1 or self.repairs < 0:
+            raise UserError(f"limit must be at least 1 and repairs at least 0, got {self.limit} and {self.repairs}.")
+        if self.on_illegal not in ("halt", "random"):
+            raise UserError(f"on_illegal must be 'halt' or 'random', got {self.on_illegal!r}.")
+
+
+@dataclass
+class Table:
+    """A world with everything that is needed to play one episode in it.
+
+    Raises:
+        UserError: If an agent of the world has no policy.
+    """
+
+    world: World
+    policies: Mapping[str, Policy]
+    seed: int
+    """Of the world's chance and of every decision."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """Role id by agent, for those that have one."""
+    played: Sequence[Turn] = ()
+    """Turns on record from an earlier try: they are played again without asking anyone."""
+
+    def __post_init__(self) -> None:
+        without = [agent for agent in self.world.agents if agent not in self.policies]
+        if without:
+            raise UserError(f"{self.world.name}: no policy for {', '.join(without)}; give one per agent.")
+
+
+def play(
+    world: World, policies: Mapping[str, Policy], seed: int, *, roles: Mapping[str, str] | None = None, **rules: Any
+) -> Episode:
+    """Play one episode; see `play_all`.
 
     Args:
         world: Reset with `seed` first.
         policies: One per agent.
         seed: Of the world's chance and of every decision.
-        roles: Role ids by agent, for the record.
-        limit: Most steps.
-        repairs: How often an agent is asked again after an illegal action, with the reason.
-        on_illegal: What follows when they are used up.
-        hashes: Hash the state before and after each step. Off saves time where millions of steps are played.
+        roles: Role ids by agent.
+        rules: Fields of `Rules`.
 
     Raises:
         UserError: If an agent of the world has no policy.
     """
-    without = [agent for agent in world.agents if agent not in policies]
-    if without:
-        raise UserError(f"{world.name}: no policy for {', '.join(without)}; give one per agent.")
-    world.reset(seed)
-    turns: list[Turn] = []
-    ended: Literal["over", "limit", "illegal"] = "over"
-    after = world.state_hash() if hashes else ""
-    for step in range(limit):
-        if not world.acting:
-            break
-        before = after
-        found = _decide(world, policies, seed, step, repairs)
-        if on_illegal == "halt" and any(turn.fallback for turn in found):
-            turns += found
-            ended = "illegal"
-            break
-        world.act({turn.agent: turn.action for turn in found})
-        after = world.state_hash() if hashes else ""
-        turns += [_stamped(turn, before, after) for turn in found]
-    else:
-        ended = "limit" if world.acting else "over"
-    return Episode(
-        world.name,
-        seed,
-        dict(roles or {}),
-        tuple(turns),
-        dict(world.rewards()),
-        dict(world.outcome()) if ended == "over" else {},
-        ended,
-        "hashed" if hashes else "unhashed",
-    )
+    return play_all([Table(world, policies, seed, roles or {})], Rules(**rules))[0]
+
+
+def play_all(
+    tables: Sequence[Table],
+    rules: Rules = Rules(),
+    on_step: Callable[[Mapping[int, Sequence[Turn]]], None] | None = None,
+) -> list[Episode]:
+    """Play many episodes side by side, a step of each at a time.
+
+    All agents, of all episodes, whose turn it is and that share a policy object are asked in one call, so that a
+    language model decodes them in one batch. An episode comes out the same whatever is played beside it.
+
+    Args:
+        tables: Each with a world object of its own.
+        rules: The same for all.
+        on_step: Called after each round of steps with the new turns by table.
+    """
+    games = [_game(table, rules) for table in tables]
+    results: dict[int, Episode] = {}
+    asked: dict[int, Mapping[str, View]] = {}
+
+    def go_on(place: int, answers: Mapping[str, Act] | None) -> Sequence[Turn]:
+        turns: list[Turn] = []
+        try:
+            found = next(games[place]) if answers is None else games[place].send(answers)
+            while not isinstance(found, dict):
+                turns += found
+                found = next(games[place])
+            asked[place] = found
+        except StopIteration as stop:
+            results[place] = stop.value
+        return turns
+
+    new = {place: go_on(place, None) for place in range(len(tables))}
+    while asked:
+        waiting, asked = asked, {}
+        answers = _ask(tables, waiting)
+        new = {place: turns for place in waiting if (turns := go_on(place, answers[place]))}
+        if on_step and new:
+            on_step(new)
+    return [results[place] for place in range(len(tables))]
 
 
 def replay(world: World, episode: Episode) -> None:
@@ -119,8 +162,7 @@ def replay(world: World, episode: Episode) -> None:
     if world.name != episode.world:
         raise UserError(f"the episode was played in {episode.world!r}, got {world.name!r}.")
     world.reset(episode.seed)
-    for step in sorted({turn.step for turn in episode.turns}):
-        turns = [turn for turn in episode.turns if turn.step == step]
+    for step, turns in _by_step(episode.turns).items():
         for turn in turns:
             if world.observe(turn.agent) != turn.observation:
                 raise UserError(f"{world.name}, step {step}: {turn.agent} now sees something else than on record.")
@@ -133,19 +175,65 @@ def replay(world: World, episode: Episode) -> None:
         raise UserError(f"{world.name}: rewards are {dict(world.rewards())}, on record {dict(episode.rewards)}.")
 
 
-def _decide(world: World, policies: Mapping[str, Policy], seed: int, step: int, repairs: int) -> list[Turn]:
+def _game(table: Table, rules: Rules) -> Generator[dict[str, View] | list[Turn], Mapping[str, Act], Episode]:
+    """Play one episode: yields what must be decided and takes the decisions, and yields each step's turns."""
+    world, recorded = table.world, _by_step(table.played)
+    world.reset(table.seed)
+    turns: list[Turn] = []
+    ended: Literal["over", "limit", "illegal"] = "over"
+    after = world.state_hash() if rules.hashes else ""
+    for step in range(rules.limit):
+        if not world.acting:
+            break
+        before = after
+        known = step in recorded
+        found = recorded[step] if known else (yield from _decide(table, step, rules.repairs))
+        if rules.on_illegal == "halt" and any(turn.fallback for turn in found):
+            ended = "illegal"
+        else:
+            world.act({turn.agent: turn.action for turn in found})
+            after = world.state_hash() if rules.hashes else ""
+            if known and found[0].after != after:
+                raise UserError(f"{world.name}, step {step}: the state is another than on record; start a new run.")
+            found = [replace(turn, before=before, after=after) for turn in found]
+        turns += found
+        if not known:
+            yield found
+        if ended == "illegal":
+            break
+    else:
+        ended = "limit" if world.acting else "over"
+    return Episode(
+        world.name,
+        table.seed,
+        dict(table.roles),
+        tuple(turns),
+        dict(world.rewards()),
+        dict(world.outcome()) if ended == "over" else {},
+        ended,
+        "hashed" if rules.hashes else "unhashed",
+    )
+
+
+def _decide(table: Table, step: int, repairs: int) -> Generator[dict[str, View], Mapping[str, Act], list[Turn]]:
     """Ask every acting agent, again where the world refuses; fall back where it refuses to the last."""
-    agents = world.acting
+    world, seed, agents = table.world, table.seed, table.world.acting
     seen = {agent: (world.observe(agent), world.legal(agent)) for agent in agents}
     receipts: dict[str, list[Receipt]] = {agent: [] for agent in agents}
     notes: dict[str, Mapping[str, Any]] = {}
     waiting = list(agents)
     for attempt in range(repairs + 1):
-        views = {
-            agent: View(agent, *seen[agent], derive_seed(seed, agent, step, attempt), tuple(receipts[agent]))
+        answers = yield {
+            agent: View(
+                agent,
+                *seen[agent],
+                derive_seed(seed, agent, step, attempt),
+                tuple(receipts[agent]),
+                table.roles.get(agent),
+            )
             for agent in waiting
         }
-        for agent, act in _ask(policies, views).items():
+        for agent, act in answers.items():
             notes[agent] = act.notes
             receipts[agent].append(_try(world, agent, act.action))
         waiting = [agent for agent in waiting if not receipts[agent][-1].accepted]
@@ -166,21 +254,31 @@ def _decide(world: World, policies: Mapping[str, Policy], seed: int, step: int, 
     ]
 
 
-def _ask(policies: Mapping[str, Policy], views: Mapping[str, View]) -> dict[str, Act]:
-    """Call every policy once with the views of all its agents."""
-    shared: dict[int, list[str]] = {}
-    for agent in views:
-        shared.setdefault(id(policies[agent]), []).append(agent)
-    answers: dict[str, Act] = {}
-    for agents in shared.values():
-        acts = policies[agents[0]].act([views[agent] for agent in agents])
-        if len(acts) != len(agents):
+def _ask(tables: Sequence[Table], waiting: Mapping[int, Mapping[str, View]]) -> dict[int, dict[str, Act]]:
+    """Call every policy once with the views of all its agents at all tables."""
+    shared: dict[int, list[tuple[int, str]]] = {}
+    for place, views in waiting.items():
+        for agent in views:
+            shared.setdefault(id(tables[place].policies[agent]), []).append((place, agent))
+    answers: dict[int, dict[str, Act]] = {place: {} for place in waiting}
+    for seats in shared.values():
+        place, agent = seats[0]
+        acts = tables[place].policies[agent].act([waiting[place][agent] for place, agent in seats])
+        if len(acts) != len(seats):
             raise UserError(
-                f"the policy of {', '.join(agents)} returned {len(acts)} actions for {len(agents)} views; "
-                "expected one per view."
+                f"the policy of {', '.join(dict.fromkeys(agent for _, agent in seats))} returned {len(acts)} actions "
+                f"for {len(seats)} views; expected one per view."
             )
-        answers |= zip(agents, acts, strict=True)
+        for (place, agent), act in zip(seats, acts, strict=True):
+            answers[place][agent] = act
     return answers
+
+
+def _by_step(turns: Sequence[Turn]) -> dict[int, list[Turn]]:
+    steps: dict[int, list[Turn]] = {}
+    for turn in turns:
+        steps.setdefault(turn.step, []).append(turn)
+    return steps
 
 
 def _try(world: World, agent: str, action: str) -> Receipt:
@@ -196,7 +294,3 @@ def _fallback(legal: tuple[str, ...] | None, seed: int, agent: str, step: int) -
     if not legal:
         return ""
     return legal[int(np.random.default_rng(derive_seed(seed, agent, step, "fallback")).integers(len(legal)))]
-
-
-def _stamped(turn: Turn, before: str, after: str) -> Turn:
-    return replace(turn, before=before, after=after)
