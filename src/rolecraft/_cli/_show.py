@@ -28,16 +28,25 @@ def show(
         typer.Option(help="Write the rows of --stage to this file: .jsonl, .csv, .parquet, .eval or .json."),
     ] = None,
     stage: Annotated[str, typer.Option(help="The stage to export.")] = "",
+    episode: Annotated[str, typer.Option(help="Print the transcript of one episode, as in roles/0.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a run: kind, configuration, stages with counts and times, where it stands, what it found."""
     from rolecraft._run import RunStore, export_rows
 
     with RunStore.read(run) as view:
+        if export and view.kind == "simulation" and not stage:
+            from rolecraft.simulate import export_episodes
+
+            print(f"{export_episodes(view, export)} rows written to {export}")
+            return
         if export:
             if not stage:
                 raise UserError(f"--export needs --stage, one of {', '.join(view.timings()) or 'none yet'}.")
             print(f"{export_rows(view, stage, export)} rows written to {export}")
+            return
+        if episode:
+            _show_episode(view, episode, json)
             return
         found = _describe(view)
         if json:
@@ -58,6 +67,7 @@ def _describe(view: RunView) -> dict[str, Any]:
         "running": view.holder,
         "stages": stages,
         "verdicts": _verdicts(view),
+        "simulation": _simulation(view),
         "outcome": json_text.loads(outcome.read_text()) if outcome.exists() else None,
         "files": sorted(path.name for path in view.directory.iterdir() if not path.name.startswith((".", "run."))),
     }
@@ -72,6 +82,38 @@ def _verdicts(view: RunView) -> list[dict[str, Any]]:
     return screening.verdict_table(view)
 
 
+def _simulation(view: RunView) -> dict[str, Any] | None:
+    """What came out of a simulation so far."""
+    if view.kind != "simulation":
+        return None
+    from rolecraft.simulate import read_episodes, summarise
+
+    episodes = read_episodes(view)
+    return summarise(episodes) if episodes else None
+
+
+def _show_episode(view: RunView, key: str, as_json: bool) -> None:
+    from rolecraft.simulate import read_episode
+
+    if view.kind != "simulation":
+        raise UserError(f"{view.directory}: a run of kind {view.kind!r} has no episodes; --episode is for simulations.")
+    episode = read_episode(view, key)
+    if as_json:
+        print_json(episode.row())
+        return
+    print(f"{key} in {episode.world}, seed {episode.seed}: {episode.ended}")
+    for turn in episode.turns:
+        role = f" ({episode.roles[turn.agent]})" if turn.agent in episode.roles else ""
+        print(f"\n--- step {turn.step}, {turn.agent}{role} sees\n{turn.observation}")
+        for receipt in turn.receipts:
+            if not receipt.accepted:
+                print(f"refused: {receipt.action!r}: {receipt.reason}")
+        print(f"--> {turn.action}" + (" (random: nothing tried was legal)" if turn.fallback else ""))
+    print(f"\nrewards: {', '.join(f'{agent} {value:g}' for agent, value in episode.rewards.items())}")
+    if episode.outcome:
+        print(f"outcome: {', '.join(f'{name} {cell_text(value)}' for name, value in episode.outcome.items())}")
+
+
 def _print(found: dict[str, Any]) -> None:
     state = f"running in process {found['running']}" if found["running"] else "not running"
     print(f"{found['directory']}: {found['kind']} {found['id']}, {state}")
@@ -83,6 +125,10 @@ def _print(found: dict[str, Any]) -> None:
     if found["verdicts"]:
         columns = [name for name in VERDICT_COLUMNS if name in found["verdicts"][0]]
         print_table(found["verdicts"], columns, wrap=["reason"])
+    if found["simulation"]:
+        from rolecraft._cli._simulate import print_summary
+
+        print_summary(found["simulation"])
     if found["outcome"]:
         outcome = found["outcome"]
         effect = outcome["effect"]

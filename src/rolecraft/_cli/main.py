@@ -24,6 +24,7 @@ COMMANDS = {
     "screen": ("_screen", "screen"),
     "systems": ("_systems", "app"),
     "show": ("_show", "show"),
+    "simulate": ("_simulate", "simulate"),
 }
 """Name to (module, object): a typer application, or a function."""
 

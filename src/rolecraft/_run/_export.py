@@ -31,7 +31,6 @@ def export_rows(run: RunView, stage: str, path: str | Path) -> int:
         UserError: If the stage has no rows or the suffix is unknown.
         MissingDependencyError: If the format's library is not installed.
     """
-    path = Path(path)
     rows = run.rows(stage)
     if not rows:
         known = [name for name, timing in run.timings().items() if timing["units"]]
@@ -39,6 +38,18 @@ def export_rows(run: RunView, stage: str, path: str | Path) -> int:
             f"{run.directory}: stage {stage!r} has no rows (stages: {', '.join(known) or 'none yet'})."
             + did_you_mean(stage, known)
         )
+    return write_rows(run, stage, rows, Path(path))
+
+
+def write_rows(run: RunView, stage: str, rows: Mapping[str, Any], path: Path) -> int:
+    """Write rows made from a run's; see `export_rows`.
+
+    Args:
+        run: Where they come from.
+        stage: Their name.
+        rows: Key to row.
+        path: The suffix says the format.
+    """
     if path.suffix == ".jsonl":
         write_atomic(
             path,
@@ -90,10 +101,13 @@ def _write_parquet(rows: Mapping[str, Any], path: Path) -> None:
 
 
 def _write_inspect(run: RunView, stage: str, rows: Mapping[str, Any], path: Path) -> None:
-    """The fields `prompt` or `question` are the input, `answer` the output, `scores` the scores, the rest metadata."""
+    """Fields `prompt` or `question` are the input, `messages` the dialogue, `answer` the output, `scores` the scores.
+
+    The rest is metadata.
+    """
     try:
         from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalSample, EvalSpec, write_eval_log
-        from inspect_ai.model import ModelOutput
+        from inspect_ai.model import ChatMessageAssistant, ChatMessageUser, ModelOutput
         from inspect_ai.scorer import Score
     except ImportError:
         raise MissingDependencyError("Inspect logs need Inspect: pip install inspect_ai.") from None
@@ -107,9 +121,22 @@ def _write_inspect(run: RunView, stage: str, rows: Mapping[str, Any], path: Path
         scores = {
             name: Score(value=value) for name, value in (rest.pop("scores", None) or {}).items() if value is not None
         }
+        messages: list[Any] = [
+            (ChatMessageAssistant if said["role"] == "assistant" else ChatMessageUser)(content=said["content"])
+            for said in rest.pop("messages", ())
+        ]
         output = ModelOutput.from_content(model, str(answer))
         samples.append(
-            EvalSample(id=key, epoch=1, input=str(prompt), target="", output=output, scores=scores, metadata=rest)
+            EvalSample(
+                id=key,
+                epoch=1,
+                input=str(prompt),
+                target="",
+                messages=messages,
+                output=output,
+                scores=scores,
+                metadata=rest,
+            )
         )
     spec = EvalSpec(
         created=str(run.record["created"]),

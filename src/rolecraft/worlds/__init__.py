@@ -4,6 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rolecraft.worlds._answers import ANSWER_TYPES, AnswerType, Graded, accuracy, clean, grade
+from rolecraft.worlds._avalon import Avalon
+from rolecraft.worlds._avalon_rules import (
+    AVALON_EVIL,
+    AVALON_ROLES,
+    AVALON_SETUPS,
+    AvalonProposal,
+    AvalonQuest,
+    AvalonSetup,
+    AvalonView,
+    team_action,
+    visible_sides,
+)
 from rolecraft.worlds._closed_tasks import (
     TASKS,
     ClosedItem,
@@ -13,9 +25,13 @@ from rolecraft.worlds._closed_tasks import (
     right_option,
     task_named,
 )
+from rolecraft.worlds._discussion import Discussion, read_scores, read_stance, verdict_of
+from rolecraft.worlds._discussion_items import JudgedItem, Stance, load_chateval, load_judged_items
 from rolecraft.worlds._episode import Episode, OnIllegal, Receipt, Turn
 from rolecraft.worlds._exact_match import Asked, Frame, Solved, solve_by_choice, solve_freely
-from rolecraft.worlds._play import Act, Policy, View, play, replay
+from rolecraft.worlds._play import Act, Policy, Rules, Table, View, play, play_all, replay
+from rolecraft.worlds._registry import WORLDS, make_world
+from rolecraft.worlds._trust_game import TrustGame
 from rolecraft.worlds._weapon_shop import FUNCTIONS, MISSING_FUNCTIONS, ShopTurn, WeaponShop, shop_turns
 from rolecraft.worlds._world import World
 
@@ -24,22 +40,37 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANSWER_TYPES",
+    "AVALON_EVIL",
+    "AVALON_ROLES",
+    "AVALON_SETUPS",
     "FUNCTIONS",
     "MISSING_FUNCTIONS",
     "TASKS",
+    "WORLDS",
     "Act",
     "AnswerType",
     "Asked",
+    "Avalon",
+    "AvalonProposal",
+    "AvalonQuest",
+    "AvalonSetup",
+    "AvalonView",
     "ClosedItem",
     "ClosedTask",
+    "Discussion",
     "Episode",
     "Frame",
     "Graded",
+    "JudgedItem",
     "OnIllegal",
     "Policy",
     "Receipt",
+    "Rules",
     "ShopTurn",
     "Solved",
+    "Stance",
+    "Table",
+    "TrustGame",
     "Turn",
     "View",
     "WeaponShop",
@@ -48,16 +79,25 @@ __all__ = [
     "accuracy",
     "clean",
     "grade",
+    "load_chateval",
+    "load_judged_items",
     "make_items",
+    "make_world",
     "play",
+    "play_all",
     "read_items",
+    "read_scores",
+    "read_stance",
     "replay",
     "right_option",
     "shop_turns",
     "solve_by_choice",
     "solve_freely",
     "task_named",
+    "team_action",
     "text_of",
+    "verdict_of",
+    "visible_sides",
 ]
 
 _LAZY = {"WorldEnv": "_aec", "text_of": "_aec"}

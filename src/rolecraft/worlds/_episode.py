@@ -45,6 +45,12 @@ class Turn:
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What the policy has to say of it, as JSON holds it: tokens, log-probabilities, beliefs."""
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` and JSON made of a turn."""
+        legal = None if row["legal"] is None else tuple(row["legal"])
+        return cls(**{**row, "legal": legal, "receipts": tuple(Receipt(**receipt) for receipt in row["receipts"])})
+
 
 @dataclass(frozen=True)
 class Episode:
@@ -82,16 +88,7 @@ class Episode:
             UserError: If fields are missing or unknown.
         """
         try:
-            turns = tuple(
-                Turn(
-                    **{
-                        **turn,
-                        "legal": None if turn["legal"] is None else tuple(turn["legal"]),
-                        "receipts": tuple(Receipt(**receipt) for receipt in turn["receipts"]),
-                    }
-                )
-                for turn in row["turns"]
-            )
+            turns = tuple(Turn.from_row(turn) for turn in row["turns"])
             return cls(**{**row, "turns": turns})
         except (KeyError, TypeError) as error:
             raise UserError(f"not an episode of this version: {error}.") from None

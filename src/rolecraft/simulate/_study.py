@@ -1,0 +1,90 @@
+"""What a simulation is asked to do: the study file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rolecraft._files import read_mapping
+from rolecraft.errors import UserError, did_you_mean
+from rolecraft.roles._role import describe
+from rolecraft.worlds import OnIllegal
+
+Conditioning = Literal["locked", "prompt", "none"]
+CONDITIONINGS: tuple[Conditioning, ...] = get_args(Conditioning)
+"""How an arm puts its roles on: as the lock says, all by prompt, or not at all."""
+
+
+class WorldChoice(BaseModel):
+    """Which world, and its options."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every other key: arguments of the world."""
+        return dict(self.model_extra or {})
+
+
+class SimulationStudy(BaseModel):
+    """A study file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    world: WorldChoice
+    lock: Path
+    """`roles.lock` of the screen that let the roles in; relative to the study file."""
+    inventory: str = "core-v1"
+    """Where the roles stand: name, file or folder."""
+    model: str = "local:smollm2"
+    """Plays all roles."""
+    roles: tuple[str, ...] = ()
+    """Population; empty: every role that the lock lets in."""
+    seats: dict[str, str] = Field(default_factory=dict)
+    """Agents of the world that always play the same role; all others are drawn anew for each episode."""
+    arms: dict[str, Conditioning] = {"roles": "locked", "bare": "none"}
+    """Name to conditioning. Episode i has the same cast and the same seed in every arm."""
+    episodes: int = Field(default=8, ge=1)
+    """Per arm."""
+    seed: int = 0
+    limit: int = Field(default=200, ge=1)
+    """Most steps of an episode."""
+    repairs: int = Field(default=1, ge=0)
+    on_illegal: OnIllegal = "random"
+    max_tokens: int = Field(default=64, ge=1)
+    """Per message, where actions are free text."""
+    temperature: float = Field(default=0.7, ge=0)
+    top_p: float = Field(default=0.95, gt=0, le=1)
+    together: int = Field(default=32, ge=1)
+    """Episodes played side by side: how fast it goes, not what comes out."""
+    allow_unscreened: bool = False
+    """Let roles in that the lock refuses, by prompt; every episode with one says so."""
+
+
+def read_study(path: str | Path) -> SimulationStudy:
+    """Read a study file.
+
+    Raises:
+        UserError: If it cannot be read, or a field is unknown, missing or out of range; file and field are named.
+    """
+    path = Path(path)
+    data = read_mapping(path)
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: expected a mapping of fields ({', '.join(SimulationStudy.model_fields)}).")
+    unknown = [str(name) for name in data if name not in SimulationStudy.model_fields]
+    if unknown:
+        raise UserError(
+            f"{path}: there is no field {unknown[0]!r} (fields: {', '.join(SimulationStudy.model_fields)})."
+            + did_you_mean(unknown[0], SimulationStudy.model_fields)
+        )
+    try:
+        study = SimulationStudy.model_validate(data)
+    except ValidationError as error:
+        raise UserError(f"{path}: {describe(error)}.") from None
+    if not study.arms:
+        raise UserError(f"{path}: arms: give at least one, such as 'roles: locked'.")
+    return study.model_copy(update={"lock": path.parent / study.lock})

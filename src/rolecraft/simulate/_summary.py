@@ -1,0 +1,66 @@
+"""What came out of a simulation: figures per arm, and paired differences from the last arm."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rolecraft.measures import bootstrap_mean, paired_bootstrap
+
+
+def summarise(episodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Summarise the finished episodes of a run.
+
+    Args:
+        episodes: What `read_episodes` returns.
+
+    Returns:
+        `arms`: per arm the number of episodes, mean steps, fallbacks, how episodes ended and what the outcomes were.
+        `rewards`: per arm and agent the mean reward with its interval, and the mean difference from the last arm over
+        episodes of the same number, which have the same cast and seed. `unscreened`: roles that no screen let in.
+    """
+    arms: dict[str, list[Mapping[str, Any]]] = {}
+    for row in episodes.values():
+        arms.setdefault(row["arm"], []).append(row)
+    return {
+        "arms": [_arm(arm, rows) for arm, rows in arms.items()],
+        "rewards": [
+            _reward(arm, agent, rows, arms[list(arms)[-1]] if arm != list(arms)[-1] else None)
+            for arm, rows in arms.items()
+            for agent in rows[0]["rewards"]
+        ],
+        "unscreened": sorted({name for row in episodes.values() for name in row["unscreened"]}),
+    }
+
+
+def _arm(arm: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    outcomes = Counter(
+        ", ".join(f"{name} {value}" for name, value in row["outcome"].items() if isinstance(value, str | bool | None))
+        for row in rows
+    )
+    return {
+        "arm": arm,
+        "episodes": len(rows),
+        "steps": float(np.mean([row["steps"] for row in rows])),
+        "fallbacks": sum(row["fallbacks"] for row in rows),
+        "ended": dict(Counter(row["ended"] for row in rows)),
+        "outcomes": {name: count for name, count in outcomes.most_common() if name},
+    }
+
+
+def _reward(
+    arm: str, agent: str, rows: list[Mapping[str, Any]], control: list[Mapping[str, Any]] | None
+) -> dict[str, Any]:
+    mean = bootstrap_mean(np.array([row["rewards"][agent] for row in rows]))
+    row = {"arm": arm, "agent": agent, "mean": mean.estimate, "low": mean.low, "high": mean.high, "n": mean.n}
+    if control is None:
+        return row
+    other = {given["number"]: given["rewards"][agent] for given in control}
+    pairs = [(given["rewards"][agent], other[given["number"]]) for given in rows if given["number"] in other]
+    if not pairs:
+        return row
+    gain = paired_bootstrap(np.array([a - b for a, b in pairs]))
+    return row | {"gain": gain.estimate, "gain_low": gain.low, "gain_high": gain.high}

@@ -1,0 +1,1 @@
+"""Systems whose core is a world that agents act in."""
