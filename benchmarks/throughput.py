@@ -409,7 +409,7 @@ def parts(quick: bool) -> Iterator[list[Entry]]:
 
 
 def entries(quick: bool = False) -> list[Entry]:
-    """Run everything; about ten minutes on two free cores, or two if `quick`."""
+    """Run everything; about a quarter of an hour on two free cores, or two if `quick`."""
     return [line for part in parts(quick) for line in part]
 
 

@@ -15,20 +15,6 @@ from rolecraft.errors import BudgetExceededError, RoleError
 
 
 @pytest.fixture
-def rolecraft(monkeypatch, capsys):
-    """Run the command line here; return exit code, stdout and stderr."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["rolecraft", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main.main()
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return call
-
-
-@pytest.fixture
 def run(tmp_path):
     rows = {f"a/{seed}": {"arm": "a", "seed": seed, "heads": heads} for seed, heads in enumerate((0.5, 0.7))}
     with RunStore.open(tmp_path / "run", "study", {"system": "007-toy", "seeds": [0, 1]}) as store, store.timed("rows"):

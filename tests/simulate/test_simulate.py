@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rolecraft._cli import main
 from rolecraft._run import RunStore
 from rolecraft.agents import RolePolicy
 from rolecraft.conditioning import Direction, Steering, conditioned
 from rolecraft.conditioning._direction import Manifest
-from rolecraft.errors import LockError, UserError
+from rolecraft.errors import LockError, RunMismatchError, UserError
 from rolecraft.models import LocalModel, chat
 from rolecraft.roles import load_inventory
 from rolecraft.screening import Admission
@@ -164,6 +163,15 @@ def test_all_agents_whose_turn_it_is_are_scored_in_one_call(write_lock, write_st
     monkeypatch.setattr(ScriptedModel, "logprobs", counted)
     play(write_study("arms: {roles: locked}", episodes=5), tmp_path / "run", model)
     assert sizes == [5, 5, 5, 5]
+
+
+def test_a_lock_with_another_prompt_does_not_resume_the_run(write_lock, write_study, model, tmp_path):
+    path = write_lock(model.name, model.revision)
+    study = write_study()
+    play(study, tmp_path / "run", model)
+    path.write_text(path.read_text().replace('"reference": "instruction"', '"reference": "line"'))
+    with pytest.raises(RunMismatchError, match="cast"):
+        play(study, tmp_path / "run", model)
 
 
 class TestLock:
@@ -337,17 +345,6 @@ class TestExport:
 
 
 class TestCommandLine:
-    @pytest.fixture
-    def rolecraft(self, monkeypatch, capsys):
-        def call(*arguments):
-            monkeypatch.setattr(sys, "argv", ["rolecraft", *map(str, arguments)])
-            with pytest.raises(SystemExit) as ended:
-                main.main()
-            captured = capsys.readouterr()
-            return ended.value.code, captured.out, captured.err
-
-        return call
-
     def test_dry_run_then_run_then_show(self, rolecraft, write_lock, write_study, tmp_path):
         write_lock("scripted:role-player", "scripted-1")
         study = write_study("model: 'scripted:role-player'")

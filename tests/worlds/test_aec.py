@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from pettingzoo.test import api_test, seed_test
+from pettingzoo.utils.wrappers import TerminateIllegalWrapper
 
 from rolecraft.errors import IllegalActionError, UserError
 from rolecraft.worlds import World, WorldEnv, text_of
@@ -62,3 +63,11 @@ def test_free_text_has_no_discrete_space(pennies: World) -> None:
     pennies.actions = None
     with pytest.raises(UserError, match="free text"):
         WorldEnv(pennies)
+
+
+def test_with_pettingzoos_wrapper_an_illegal_action_is_a_loss(pennies: World) -> None:
+    env = TerminateIllegalWrapper(WorldEnv(pennies), illegal_reward=-1)
+    env.reset(seed=0)
+    env.step(2)
+    assert all(env.terminations.values())
+    assert env.rewards == {"even": -1, "odd": 0}

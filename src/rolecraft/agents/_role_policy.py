@@ -103,7 +103,11 @@ class RolePolicy:
         chats = [part.chat(view.observation) for part, view in zip(parts, views, strict=True)]
         replies = self._model.generate(chats, self._sampling, _steering(parts), [view.seed for view in views])
         return [
-            Act(reply.text.strip(), {"tokens": reply.tokens, "prompt_tokens": reply.prompt_tokens, "end": reply.finish})
+            Act(
+                reply.text.strip(),
+                {"tokens": reply.tokens, "prompt_tokens": reply.prompt_tokens, "end": reply.finish}
+                | ({"note": reply.note} if reply.note else {}),
+            )
             for reply in replies
         ]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rolecraft.errors import UserError, did_you_mean
 from rolecraft.measures._authority_chain import (
@@ -25,9 +24,8 @@ from rolecraft.measures._authority_chain import (
     estimate_rates,
     split_influence,
 )
-from rolecraft.measures._statistics import Interval, _expanded_tail, bootstrap_mean
+from rolecraft.measures._statistics import Floats, Interval, _expanded_tail, bootstrap_mean
 
-Floats = NDArray[np.float64]
 CONTROL = "control"
 """Label of the panel whose authority has lost its title."""
 SIDES = ("A1", "A2")

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rolecraft.errors import UserError
+from rolecraft.measures._statistics import Floats
 
-Floats = NDArray[np.float64]
 MOST_SEATS = 10
 """The chain has two to this power states."""
 

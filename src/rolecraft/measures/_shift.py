@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rolecraft.errors import UserError
 from rolecraft.measures._life_events import HumanChange
 from rolecraft.measures._shift_axes import dispersion, headroom_shares
-from rolecraft.measures._shift_data import Bools, Floats, HumanScale, ShiftRule, Shifts, mean_over, resampled, weighted
-from rolecraft.measures._statistics import Interval, bootstrap_mean, bootstrap_rows, paired_bootstrap, wilson
+from rolecraft.measures._shift_data import Bools, HumanScale, ShiftRule, Shifts, mean_over, resampled, weighted
+from rolecraft.measures._statistics import Floats, Interval, bootstrap_mean, bootstrap_rows, paired_bootstrap, wilson
 
 ShiftClass = Literal["match", "overshoot", "rigidity", "reversal", "undocumented", "missing"]
 DOCUMENTED_CLASSES: tuple[ShiftClass, ...] = ("match", "overshoot", "rigidity", "reversal")

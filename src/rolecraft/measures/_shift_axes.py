@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rolecraft.errors import UserError
-from rolecraft.measures._shift_data import Floats, ShiftRule, Shifts, mean_over, resampled, weighted
-from rolecraft.measures._statistics import Interval
+from rolecraft.measures._shift_data import ShiftRule, Shifts, mean_over, resampled, weighted
+from rolecraft.measures._statistics import Floats, Interval
 
 
 def headroom_shares(shifts: Shifts) -> Floats:

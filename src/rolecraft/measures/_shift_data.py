@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rolecraft.errors import UserError
+from rolecraft.measures._statistics import Floats
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 MIN_RETESTS = 5
 """No-event repeats per persona below which the retest noise is not estimated."""

@@ -16,6 +16,7 @@ from rolecraft.errors import UserError, did_you_mean
 from rolecraft.models import LanguageModel, Sampling, load_model
 from rolecraft.roles import load_inventory
 from rolecraft.screening import load_lock
+from rolecraft.screening._lock import file_hash
 from rolecraft.worlds import Episode, Rules, Table, Turn, World, make_world, play_all
 
 if TYPE_CHECKING:
@@ -74,9 +75,7 @@ class Simulation:
         facts = {
             "model_name": model.name,
             "model_revision": model.revision,
-            "cast": {
-                name: [part.role.hash, part.conditioner, part.strength, part.screened] for name, part in cast.items()
-            },
+            "cast": {name: _identity(part) for name, part in cast.items()},
         }
         config = study.model_dump(mode="json") | facts
         with RunStore.open(directory, KIND, config, resume=resume, volatile={"together", "lock"}) as store:
@@ -153,6 +152,12 @@ def check_study(study: SimulationStudy, model: LanguageModel) -> tuple[dict[str,
     cast = _admitted(study, model)
     _check_seats(study, world, cast)
     return cast, [seating(study, list(cast), number) for number in range(study.episodes)]
+
+
+def _identity(part: Admission) -> list[Any]:
+    """Return all that decides how a role is put on, so that a run is not resumed with another lock's."""
+    direction = file_hash(part.direction) if part.direction else None
+    return [part.role.hash, part.screened, part.conditioner, part.rung, part.strength, part.site, direction]
 
 
 def seating(study: SimulationStudy, cast: Sequence[str], number: int) -> dict[str, str]:

@@ -16,7 +16,8 @@ from rolecraft.roles import Role
 
 if TYPE_CHECKING:
     from rolecraft.measures import HumanChange, HumanScale, LifeEvents, Questionnaire, Shifts
-    from rolecraft.measures._shift_data import Floats
+    from rolecraft.measures._statistics import Floats
+from rolecraft.measures._statistics import Floats
 
 # Planted agents
 

@@ -83,7 +83,11 @@ class PlantedConfig(StudyConfig):
 
 
 WORLDS = ("steadfast", "conformity", "hedged", "no-label")
-"""The authority holds firm; others switch to it; controls: both, but it never takes a side; the title is not there."""
+"""The authority holds firm; others switch to it; controls: both, but it never takes a side; the title is not there.
+
+Where it never takes a side the paired draws make the influence 0 exactly, unless the title acts by another way than
+through stances; only the last control is an estimate.
+"""
 
 
 def planted_rates(config: PlantedConfig) -> dict[str, PanelRates]:
