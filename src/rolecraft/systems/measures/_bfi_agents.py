@@ -17,7 +17,6 @@ from rolecraft.roles import Role
 if TYPE_CHECKING:
     from rolecraft.measures import HumanChange, HumanScale, LifeEvents, Questionnaire, Shifts
     from rolecraft.measures._statistics import Floats
-from rolecraft.measures._statistics import Floats
 
 # Planted agents
 
