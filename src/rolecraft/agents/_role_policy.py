@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,7 @@ class RolePolicy:
         cast: Mapping[str, Admission],
         sampling: Sampling = SPEECH,
         bare: bool = False,
+        adjust: Callable[[View, Part], Part] | None = None,
     ) -> None:
         """Bind a model and the roles that may act.
 
@@ -68,11 +69,12 @@ class RolePolicy:
             cast: What `RolesLock.admit` let in, by role id.
             sampling: For free text.
             bare: Leave every role out: the control that shows what roles change.
+            adjust: Changes how a role is put on for one decision, such as what a drift watch orders.
 
         Raises:
             UserError: If the direction of a steered role cannot be read.
         """
-        self._model, self._sampling = model, sampling
+        self._model, self._sampling, self._adjust = model, sampling, adjust
         self._parts = {name: Part.of(None if bare else admission) for name, admission in cast.items()}
 
     def act(self, views: Sequence[View]) -> list[Act]:
@@ -119,7 +121,8 @@ class RolePolicy:
                 f"{view.agent} plays {view.role!r}, which is not in the cast ({', '.join(self._parts)})."
                 f"{did_you_mean(view.role, self._parts)}"
             )
-        return self._parts[view.role]
+        part = self._parts[view.role]
+        return self._adjust(view, part) if self._adjust else part
 
 
 def _steering(parts: Sequence[Part]) -> Steering | None:

@@ -29,6 +29,7 @@ from rolecraft.worlds._discussion import Discussion, read_scores, read_stance, v
 from rolecraft.worlds._discussion_items import JudgedItem, Stance, load_chateval, load_judged_items
 from rolecraft.worlds._episode import Episode, OnIllegal, Receipt, Turn
 from rolecraft.worlds._exact_match import Asked, Frame, Solved, solve_by_choice, solve_freely
+from rolecraft.worlds._messages import Message, MessageLog, one_line_per_message, read_object, read_recipients
 from rolecraft.worlds._play import Act, Policy, Rules, Table, View, play, play_all, replay
 from rolecraft.worlds._registry import WORLDS, make_world
 from rolecraft.worlds._trust_game import TrustGame
@@ -62,6 +63,8 @@ __all__ = [
     "Frame",
     "Graded",
     "JudgedItem",
+    "Message",
+    "MessageLog",
     "OnIllegal",
     "Policy",
     "Receipt",
@@ -83,9 +86,12 @@ __all__ = [
     "load_judged_items",
     "make_items",
     "make_world",
+    "one_line_per_message",
     "play",
     "play_all",
     "read_items",
+    "read_object",
+    "read_recipients",
     "read_scores",
     "read_stance",
     "replay",

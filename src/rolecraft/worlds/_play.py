@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -28,6 +29,9 @@ class View:
     """Attempts at this decision that the world refused, with reasons."""
     role: str | None = None
     """Id of the role that the agent plays."""
+    history: tuple[Turn, ...] = ()
+    """The agent's own last turns in this episode, oldest first. A policy that must remember more writes it into the
+    notes of its act and finds it here: so it is on record, and a resumed episode goes on from it."""
 
     def rng(self) -> np.random.Generator:
         """Return the generator of this decision."""
@@ -60,12 +64,17 @@ class Rules:
     """How often an agent is asked again after an illegal action, with the reason."""
     on_illegal: OnIllegal = "random"
     """What follows when the repairs are used up."""
+    recall: int = 8
+    """Most turns in a view's history."""
     hashes: bool = True
     """Hash the state before and after each step; off saves time where millions of steps are played."""
 
     def __post_init__(self) -> None:
-        if self.limit < 1 or self.repairs < 0:
-            raise UserError(f"limit must be at least 1 and repairs at least 0, got {self.limit} and {self.repairs}.")
+        if self.limit < 1 or self.repairs < 0 or self.recall < 0:
+            raise UserError(
+                f"limit must be at least 1, repairs and recall at least 0, got {self.limit}, {self.repairs} and "
+                f"{self.recall}."
+            )
         if self.on_illegal not in ("halt", "random"):
             raise UserError(f"on_illegal must be 'halt' or 'random', got {self.on_illegal!r}.")
 
@@ -180,6 +189,7 @@ def _game(table: Table, rules: Rules) -> Generator[dict[str, View] | list[Turn],
     world, recorded = table.world, _by_step(table.played)
     world.reset(table.seed)
     turns: list[Turn] = []
+    own: dict[str, deque[Turn]] = {agent: deque(maxlen=rules.recall) for agent in world.agents}
     ended: Literal["over", "limit", "illegal"] = "over"
     after = world.state_hash() if rules.hashes else ""
     for step in range(rules.limit):
@@ -187,7 +197,7 @@ def _game(table: Table, rules: Rules) -> Generator[dict[str, View] | list[Turn],
             break
         before = after
         known = step in recorded
-        found = recorded[step] if known else (yield from _decide(table, step, rules.repairs))
+        found = recorded[step] if known else (yield from _decide(table, step, rules.repairs, own))
         if rules.on_illegal == "halt" and any(turn.fallback for turn in found):
             ended = "illegal"
         else:
@@ -197,6 +207,8 @@ def _game(table: Table, rules: Rules) -> Generator[dict[str, View] | list[Turn],
                 raise UserError(f"{world.name}, step {step}: the state is another than on record; start a new run.")
             found = [replace(turn, before=before, after=after) for turn in found]
         turns += found
+        for turn in found:
+            own[turn.agent].append(turn)
         if not known:
             yield found
         if ended == "illegal":
@@ -215,7 +227,9 @@ def _game(table: Table, rules: Rules) -> Generator[dict[str, View] | list[Turn],
     )
 
 
-def _decide(table: Table, step: int, repairs: int) -> Generator[dict[str, View], Mapping[str, Act], list[Turn]]:
+def _decide(
+    table: Table, step: int, repairs: int, own: Mapping[str, Iterable[Turn]]
+) -> Generator[dict[str, View], Mapping[str, Act], list[Turn]]:
     """Ask every acting agent, again where the world refuses; fall back where it refuses to the last."""
     world, seed, agents = table.world, table.seed, table.world.acting
     seen = {agent: (world.observe(agent), world.legal(agent)) for agent in agents}
@@ -230,6 +244,7 @@ def _decide(table: Table, step: int, repairs: int) -> Generator[dict[str, View],
                 derive_seed(seed, agent, step, attempt),
                 tuple(receipts[agent]),
                 table.roles.get(agent),
+                tuple(own[agent]),
             )
             for agent in waiting
         }
