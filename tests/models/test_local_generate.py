@@ -12,6 +12,7 @@ from rolecraft.conditioning import Intervention, Steering
 from rolecraft.errors import ModelError, SteeringShapeError, UserError
 from rolecraft.models import GREEDY, LocalModel, Sampling, chat
 from rolecraft.models import _decode as decode_module
+from rolecraft.models._cache import RowCache
 from rolecraft.testing import tiny_model
 from tests.models._reference import greedy, vector
 
@@ -85,7 +86,7 @@ def test_identical_prompts_are_prefilled_once(model: LocalModel, monkeypatch: py
     seen: list[int] = []
     original = model._network.prefix
 
-    def counting(prompts, steerer=None):
+    def counting(prompts, steerer):
         seen.append(len(prompts))
         return original(prompts, steerer)
 
@@ -113,10 +114,8 @@ def test_stops_at_every_end_token_and_drops_finished_rows(model: LocalModel, mon
     # Tokens that some rows reach at different steps now end replies.
     stops = frozenset({free[0][3], free[1][6]})
     dropped: list[int] = []
-    original = decode_module.RowCache.keep
-    monkeypatch.setattr(
-        decode_module.RowCache, "keep", lambda self, rows: (dropped.append(len(rows)), original(self, rows))[1]
-    )
+    original = RowCache.keep
+    monkeypatch.setattr(RowCache, "keep", lambda self, rows: (dropped.append(len(rows)), original(self, rows))[1])
     monkeypatch.setattr(model, "_stops", stops)
     replies = model.generate(CHATS, TOKENS)
     for reply, tokens in zip(replies, free, strict=True):

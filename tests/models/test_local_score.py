@@ -62,7 +62,7 @@ def test_logprobs_share_the_prefix_and_do_not_depend_on_the_batch(
     whole = model.logprobs(CHATS, REPLIES)
     seen: list[int] = []
     original = model._network.prefix
-    monkeypatch.setattr(model._network, "prefix", lambda p, s=None: (seen.append(len(p)), original(p, s))[1])
+    monkeypatch.setattr(model._network, "prefix", lambda p, s: (seen.append(len(p)), original(p, s))[1])
     model.logprobs([CHATS[0]] * 6, ["a", "bc", "def", "g", "hi", "jkl"])
     assert seen == [1]
     monkeypatch.setattr(model, "batch_rows", 1)

@@ -63,7 +63,7 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transforme
         """Return the capacity in columns."""
         return self.capacity
 
-    def fill(self, source: _RowLayer, groups: Sequence[tuple[Tensor, Tensor, int]], rows: int, width: int) -> None:
+    def fill(self, source: _RowLayer, groups: Sequence[tuple[Tensor, Tensor, int, int]], rows: int, width: int) -> None:
         """Start with rows of `source`, right-aligned in `width` columns; see `RowCache.expanded`."""
         if not source.is_initialized:  # prompts of one token have no prefix
             return
@@ -71,10 +71,10 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transforme
         self.lazy_initialization(keys[:1].expand(rows, -1, -1, -1), values[:1].expand(rows, -1, -1, -1))
         self.length = width
         for old, new in zip((keys, values), self.used(), strict=True):
-            for targets, origins, length in groups:
+            for targets, origins, start, length in groups:
                 if length < width:
                     new[targets, :, : width - length] = 0
-                new[targets, :, width - length :] = old[origins, :, :length]
+                new[targets, :, width - length :] = old[origins, :, start : start + length]
 
     def clear(self) -> None:
         """Give the buffers back."""
@@ -105,20 +105,33 @@ class RowCache(Cache):
     def __init__(self, sites: int, capacity: int, turned: bool = False) -> None:
         super().__init__(layers=[_RowLayer(capacity, turned) for _ in range(sites)])
 
-    def expanded(self, rows: Sequence[int], lengths: Sequence[int], capacity: int, turned: bool = False) -> RowCache:
-        """Turn this cache into another: its row i is the first `lengths[i]` columns of row `rows[i]`, right-aligned.
+    def expanded(
+        self,
+        rows: Sequence[int],
+        lengths: Sequence[int],
+        capacity: int,
+        turned: bool = False,
+        starts: Sequence[int] | None = None,
+    ) -> RowCache:
+        """Turn this cache into another: its row i is `lengths[i]` columns of row `rows[i]`, right-aligned.
 
         All rows then end in the same column; columns before a shorter row hold zeros. This cache is empty afterwards,
         so that never more than one block is held twice.
+
+        Args:
+            rows: Which row each new row comes from.
+            lengths: How many columns of it.
+            capacity: Columns of the new cache.
+            turned: Lay its keys out for decoding.
+            starts: The first of those columns; default: column 0.
         """
         device = self.layers[0].values.device if self.layers[0].is_initialized else None
+        members: dict[tuple[int, int], list[int]] = {}
+        for place, span in enumerate(zip(starts or [0] * len(rows), lengths, strict=True)):
+            members.setdefault(span, []).append(place)
         groups = [
-            (
-                torch.tensor([i for i, other in enumerate(lengths) if other == length], device=device),
-                torch.tensor([row for row, other in zip(rows, lengths, strict=True) if other == length], device=device),
-                length,
-            )
-            for length in sorted(set(lengths))
+            (torch.tensor(places, device=device), torch.tensor([rows[i] for i in places], device=device), *span)
+            for span, places in members.items()
         ]
         new = RowCache(len(self.layers), capacity, turned)
         for layer, source in zip(new.layers, self.layers, strict=True):

@@ -8,11 +8,11 @@ from typing import Literal
 
 import torch
 
-from rolecraft.conditioning._steering import Intervention, Steering
+from rolecraft.conditioning._steering import Steering
 from rolecraft.models._base import Sampling
-from rolecraft.models._cache import RowCache
-from rolecraft.models._hooks import LAST, NEW, PROMPT, touched
-from rolecraft.models._network import Network, Shared
+from rolecraft.models._hooks import LAST, NEW
+from rolecraft.models._network import Network
+from rolecraft.models._prefix import Prefixes
 from rolecraft.models._sampling import draw
 
 _DROP_SHARE = 8
@@ -38,8 +38,8 @@ def decode(
 ) -> list[Decoded]:
     """Decode one batch.
 
-    All prompt tokens but the last are computed once per distinct prompt (with its interventions, where they touch
-    earlier tokens), then expanded to rows; the last prompt token is the first step of every row.
+    All prompt tokens but the last are computed once for all rows that share them (and the interventions that touch
+    them), then expanded to rows; the last prompt token is the first step of every row.
 
     Args:
         network: The model.
@@ -49,11 +49,9 @@ def decode(
         seeds: One seed per row.
         stops: Tokens that end a reply; they are not part of it.
     """
-    shared = Shared(prompts, [(tuple(p), *map(id, _early(row))) for p, row in zip(prompts, steering.rows, strict=True)])
-    lengths = torch.tensor([len(prompt) - 1 for prompt in prompts], device=network.device)
-    width = int(lengths.max())
-    prefix = _prefix(network, prompts, steering, shared)
-    cache = shared.expand(prefix, lengths, width + sampling.max_tokens, network.turned)
+    prefixes = Prefixes(network, prompts, steering)
+    lengths, width = torch.tensor(prefixes.lengths, device=network.device), prefixes.width
+    cache = prefixes.expand(width + sampling.max_tokens, network.turned)
     columns = torch.arange(width + sampling.max_tokens, device=network.device)
     mask = (columns >= (width - lengths)[:, None]).long() if bool((lengths < width).any()) else None
     tokens = torch.tensor([prompt[-1] for prompt in prompts], device=network.device)
@@ -91,15 +89,3 @@ def _record(tokens: Sequence[int], fit: Sequence[bool], rows: Sequence[Decoded],
             row.finish = "stop"
         else:
             row.tokens.append(token)
-
-
-def _early(interventions: Sequence[Intervention]) -> tuple[Intervention, ...]:
-    """Return the interventions that touch prompt tokens before the last."""
-    return tuple(i for i in interventions if PROMPT in touched(i) and not i.idle)
-
-
-def _prefix(network: Network, prompts: Sequence[Sequence[int]], steering: Steering, shared: Shared) -> RowCache:
-    """Run the distinct prefixes, steered where an intervention touches prompt tokens before the last."""
-    early = Steering(tuple(_early(steering.rows[row]) for row in shared.representatives))
-    with network.steered(early) as steerer:
-        return network.prefix([prompts[row] for row in shared.representatives], steerer)

@@ -86,6 +86,11 @@ def touched(intervention: Intervention) -> frozenset[int]:
     return frozenset(kinds)
 
 
+def early(interventions: Sequence[Intervention]) -> tuple[Intervention, ...]:
+    """Return the interventions that touch prompt tokens before the last."""
+    return tuple(i for i in interventions if PROMPT in touched(i) and not i.idle)
+
+
 @dataclass(frozen=True)
 class _Step:
     """Interventions that one site applies together: at most one per row, all of one operator, on the same kinds."""

@@ -19,6 +19,7 @@ from rolecraft.models._base import Chat, Completion, FloatArray, Sampling
 from rolecraft.models._decode import Decoded, decode
 from rolecraft.models._hooks import LAST, NEW, check_steering, touched
 from rolecraft.models._network import Network, batches
+from rolecraft.models._prefix import neighbourly
 from rolecraft.models._score import POOLINGS, Pooling, pool, score
 
 _SCORED_TOKENS = 1024
@@ -184,7 +185,7 @@ class LocalModel:
             else:
                 fitting.append(row)
         sizes = [(len(prompts[row]) + sampling.max_tokens,) for row in fitting]
-        order = [(len(prompts[row]), prompts[row]) for row in fitting]
+        order = neighbourly([prompts[row] for row in fitting], steering.select(fitting))
         with self._exclusive():
             for batch in batches(sizes, order, self.batch_rows, (self.batch_tokens,)):
                 rows = [fitting[place] for place in batch]
@@ -217,7 +218,8 @@ class LocalModel:
         prompts, tokens = self._encode_pairs(chats, replies)
         results: list[FloatArray] = [np.zeros(0, dtype=np.float32) for _ in chats]
         filled = [row for row, reply in enumerate(tokens) if reply]
-        order = [(len(prompts[row]), prompts[row], len(tokens[row])) for row in filled]
+        keys = neighbourly([prompts[row] for row in filled], steering.select(filled))
+        order = [(*key, len(tokens[row])) for key, row in zip(keys, filled, strict=True)]
         sizes = [(len(prompts[row]) + len(tokens[row]), len(tokens[row])) for row in filled]
         with self._exclusive():
             for batch in batches(sizes, order, self.batch_rows, (self.batch_tokens, _SCORED_TOKENS)):

@@ -39,23 +39,42 @@ class Network:
         """Install the hooks that `steering` needs while the context lasts."""
         return steered(self.blocks, steering, self.dtype, self.device)
 
-    def prefix(self, prompts: Sequence[Sequence[int]], steerer: Steerer | None = None) -> RowCache:
-        """Run prompts without their last token, right-padded, and return their keys and values.
+    def prefix(self, prompts: Sequence[Sequence[int]], steerer: Steerer) -> RowCache:
+        """Run prompts without their last token, left-aligned, and return their keys and values.
+
+        Args:
+            prompts: Token ids, one or more per prompt.
+            steerer: Told which tokens are real.
+        """
+        cache = RowCache(self.sites, max(map(len, prompts)) - 1)
+        self.extend([prompt[:-1] for prompt in prompts], cache, steerer)
+        return cache
+
+    def extend(
+        self, rows: Sequence[Sequence[int]], cache: RowCache, steerer: Steerer, behind: Sequence[int] | None = None
+    ) -> None:
+        """Run prompt tokens, right-padded, behind what the cache holds.
 
         Padding to the right needs no attention mask: no real token looks at what comes after it.
 
         Args:
-            prompts: Token ids, one or more per prompt.
-            steerer: Told which tokens are real, if the prompts are steered before their last token.
+            rows: Token ids; nothing happens if all are empty.
+            cache: Written in place.
+            steerer: Told which tokens are real.
+            behind: Real tokens of each row that the cache holds, right-aligned; None: an empty cache.
         """
-        width = max(map(len, prompts)) - 1
-        cache = RowCache(self.sites, width)
-        if width:
-            ids, real = pad_right([prompt[:-1] for prompt in prompts], self.device)
-            if steerer is not None:
-                steerer.kinds = real * PROMPT
-            self.model.base_model(input_ids=ids, cache=cache, use_cache=True)
-        return cache
+        if not any(rows):
+            return
+        ids, real = pad_right(rows, self.device)
+        steerer.kinds = real * PROMPT
+        inputs: dict[str, Tensor] = {}
+        if behind is not None:
+            lengths, width = torch.tensor(behind, device=self.device)[:, None], max(behind)
+            inputs["position_ids"] = lengths + torch.arange(ids.shape[1], device=self.device)
+            if min(behind) < width:
+                columns = torch.arange(width + ids.shape[1], device=self.device)
+                inputs["attention_mask"] = (columns >= width - lengths).long()
+        self.model.base_model(input_ids=ids, cache=cache, use_cache=True, **inputs)
 
     def step(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, cache: RowCache) -> Tensor:
         """Run one token per row and return logits of shape (rows, vocabulary).
@@ -114,39 +133,6 @@ class Network:
             yield
         finally:
             handle.remove()
-
-
-class Shared:
-    """The distinct prompts of a batch, run once, and where each row finds its own.
-
-    Args:
-        prompts: Token ids per row.
-        keys: Rows with equal keys share their prefix; default: the prompt itself.
-    """
-
-    def __init__(self, prompts: Sequence[Sequence[int]], keys: Sequence[Any] | None = None) -> None:
-        keys = [tuple(p) for p in prompts] if keys is None else keys
-        first: dict[Any, int] = {}
-        self.representatives: list[int] = []
-        """One row per distinct prompt."""
-        self.of_row: list[int] = []
-        """Index into `representatives` per row."""
-        for row, key in enumerate(keys):
-            if key not in first:
-                first[key] = len(self.representatives)
-                self.representatives.append(row)
-            self.of_row.append(first[key])
-
-    def expand(self, cache: RowCache, lengths: Tensor, capacity: int, turned: bool = False) -> RowCache:
-        """Give every row its prefix, right-aligned so that all rows end in the same column.
-
-        Args:
-            cache: Prefixes of the representatives, left-aligned.
-            lengths: Tokens of each row's prefix, shape (rows,).
-            capacity: Columns of the new cache.
-            turned: Lay its keys out for decoding.
-        """
-        return cache.expanded(self.of_row, lengths.tolist(), capacity, turned)
 
 
 def pad_right(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,8 @@ from rolecraft.conditioning._steering import Steering
 from rolecraft.errors import ModelError
 from rolecraft.models._base import FloatArray
 from rolecraft.models._hooks import LAST, NEW, PROMPT, Hook, hooked, state_of
-from rolecraft.models._network import Network, Shared, pad_right
+from rolecraft.models._network import Network, pad_right
+from rolecraft.models._prefix import Prefixes
 
 Pooling = Literal["reply-mean", "reply-first", "reply-last", "prompt-last"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
@@ -30,17 +31,14 @@ def score(
 ) -> list[FloatArray]:
     """Return the log-probability of every reply token of one batch; no reply may be empty.
 
-    The prefix of each distinct prompt and steering is computed once; the output head sees reply positions only.
+    What prompts share is computed once, see `Prefixes`; the output head sees reply positions only.
     """
     device = network.device
-    shared = Shared(prompts, [(tuple(p), tuple(map(id, row))) for p, row in zip(prompts, steering.rows, strict=True)])
-    lengths = torch.tensor([len(prompt) - 1 for prompt in prompts], device=device)
-    width = int(lengths.max())
+    prefixes = Prefixes(network, prompts, steering)
+    lengths, width = torch.tensor(prefixes.lengths, device=device), prefixes.width
     inputs = [[prompt[-1], *reply[:-1]] for prompt, reply in zip(prompts, replies, strict=True)]
     ids, real = pad_right(inputs, device)
-    with network.steered(steering.select(shared.representatives)) as steerer:
-        prefix = network.prefix([prompts[row] for row in shared.representatives], steerer)
-    cache = shared.expand(prefix, lengths, width + ids.shape[1])
+    cache = prefixes.expand(width + ids.shape[1])
     mask = (torch.arange(width + ids.shape[1], device=device) >= (width - lengths)[:, None]).long()
     targets = torch.tensor([token for reply in replies for token in reply], device=device)
     with network.steered(steering) as steerer:
