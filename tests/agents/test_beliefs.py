@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rolecraft.agents._beliefs import Belief, SampledChoicePolicy, ask_freely, ask_numbers, option_probabilities
+from rolecraft.agents import Belief, ChoicePolicy, Drawn, ask_freely, ask_numbers, option_probabilities
 from rolecraft.errors import UserError
 from rolecraft.models import chat
 from rolecraft.testing import ScriptedModel, tiny_model
@@ -100,20 +100,20 @@ def view(seed, role="a", legal=("send 1", "send 2")):
 
 
 def test_actions_are_drawn_by_their_probabilities():
-    policy = SampledChoicePolicy(Characters({**dict.fromkeys("send ", 1.0), "1": 0.6, "2": 0.2}), {"a": "You are a."})
+    policy = ChoicePolicy(Characters({**dict.fromkeys("send ", 1.0), "1": 0.6, "2": 0.2}), {"a": "You are a."}, Drawn())
     acts = policy.act([view(seed) for seed in range(2000)])
     assert np.mean([act.action == "send 1" for act in acts]) == pytest.approx(0.75, abs=0.03)
     assert acts[0].notes["probability"] in (pytest.approx(0.75), pytest.approx(0.25))
     assert [act.action for act in policy.act([view(5)])] == [acts[5].action]
-    cold = SampledChoicePolicy(Characters({"1": 0.6, "2": 0.2}), {"a": ""}, temperature=0.05)
+    cold = ChoicePolicy(Characters({"1": 0.6, "2": 0.2}), {"a": ""}, Drawn(0.05))
     assert {act.action for act in cold.act([view(seed) for seed in range(50)])} == {"send 1"}
 
 
 def test_bad_policies():
     with pytest.raises(UserError, match="temperature"):
-        SampledChoicePolicy(Characters({}), {}, 0)
-    policy = SampledChoicePolicy(Characters({}), {"a": ""})
-    with pytest.raises(UserError, match="role 'b'"):
+        Drawn(0)
+    policy = ChoicePolicy(Characters({}), {"a": ""}, Drawn())
+    with pytest.raises(UserError, match="trustor, who plays 'b'"):
         policy.act([view(0, "b")])
     with pytest.raises(UserError, match="legal actions"):
         policy.act([view(0, legal=None)])

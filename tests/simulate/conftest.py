@@ -1,11 +1,16 @@
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from rolecraft._run import RunStore
 from rolecraft.roles import load_inventory
 from rolecraft.screening import LockedRole, RolesLock
 from rolecraft.screening._lock import Lock
+from rolecraft.simulate import Simulation, read_study
+from rolecraft.worlds import WORLDS
+from tests.simulate import chatter
 
 ROLES = ("pirate", "poet", "chef")
 
@@ -47,3 +52,23 @@ def write_study(tmp_path: Path):
         return tmp_path / "study.yaml"
 
     return write
+
+
+@pytest.fixture
+def chat_world(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Make the world of `chatter` known, and return what a study writes for it."""
+    monkeypatch.setitem(WORLDS, "chatter", ("_chatter", "Chatter"))
+    monkeypatch.setitem(sys.modules, "rolecraft.worlds._chatter", chatter)
+    return "{name: chatter, rounds: 3}"
+
+
+@pytest.fixture
+def play():
+    """Play a study in a directory with a model given as an object, and return the run."""
+
+    def played(study: Path, directory: Path, model, **options):
+        with Simulation.open(read_study(study), directory, model=model, quiet=True, **options) as simulation:
+            simulation.run()
+        return RunStore.read(directory)
+
+    return played

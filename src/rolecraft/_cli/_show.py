@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,10 +87,9 @@ def _simulation(view: RunView) -> dict[str, Any] | None:
     """What came out of a simulation so far."""
     if view.kind != "simulation":
         return None
-    from rolecraft.simulate import read_episodes, summarise
+    from rolecraft._cli._simulate import describe
 
-    episodes = read_episodes(view)
-    return summarise(episodes) if episodes else None
+    return describe(view)
 
 
 def _show_episode(view: RunView, key: str, as_json: bool) -> None:
@@ -108,10 +108,30 @@ def _show_episode(view: RunView, key: str, as_json: bool) -> None:
         for receipt in turn.receipts:
             if not receipt.accepted:
                 print(f"refused: {receipt.action!r}: {receipt.reason}")
+        for line in _asides(turn.notes):
+            print(line)
         print(f"--> {turn.action}" + (" (random: nothing tried was legal)" if turn.fallback else ""))
     print(f"\nrewards: {', '.join(f'{agent} {value:g}' for agent, value in episode.rewards.items())}")
     if episode.outcome:
         print(f"outcome: {', '.join(f'{name} {cell_text(value)}' for name, value in episode.outcome.items())}")
+
+
+def _asides(notes: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what came to an agent from outside its world, and what became of its reply."""
+    for order in notes.get("interventions", {}).get("applied", ()):
+        detail = next((f": {order[name]}" for name in ("text", "role", "factor", "action") if name in order), "")
+        yield f"intervention {order['id']}, {order['what']}{detail}"
+    if notes.get("held"):
+        yield f"held to its role: {notes['held']}"
+    for reason in notes.get("failures", ()):
+        yield f"no reply: {reason}"
+    drift = notes.get("drift")
+    if drift and (drift["projection"] is not None or drift["score"] is not None):
+        limit, drifted = (drift["state"] or {}).get("limit"), (drift["state"] or {}).get("drifted")
+        yield (
+            f"in role {drift['role']}: projection {cell_text(drift['projection'])}, score {cell_text(drift['score'])}, "
+            f"limit {cell_text(limit)}" + (" DRIFTED" if drifted else "")
+        )
 
 
 def _print(found: dict[str, Any]) -> None:

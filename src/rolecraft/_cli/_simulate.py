@@ -11,8 +11,13 @@ import typer
 from rolecraft._cli._output import print_json, print_table
 
 if TYPE_CHECKING:
+    from rolecraft._run import RunView
     from rolecraft.simulate import SimulationStudy
 
+ARM_COLUMNS = ("arm", "episodes", "steps", "fallbacks", "failures", "interventions", "ended", "outcomes")
+DRIFT_COLUMNS = (
+    "arm", "role", "messages", "read", "projection", "score", "agents", "drifted", "control", "held",
+)  # fmt: skip
 REWARD_COLUMNS = ("arm", "agent", "mean", "low", "high", "n", "gain", "gain_low", "gain_high")
 
 
@@ -20,37 +25,79 @@ def simulate(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file: world, lock, arms.")],
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: a new one under runs/.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show the cast, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, show the cast and the cost, and stop.")
+    ] = False,
+    budget: Annotated[str, typer.Option(help="Stop at 100ktok, 10min or 2.50usd. Default: the study's.")] = "",
+    workers: Annotated[str, typer.Option(help="1, a number of processes, ray, or ray://HOST:PORT.")] = "1",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Let screened roles act: the same casts and seeds in every arm, every step stored as it is taken."""
-    from rolecraft.errors import UserError
-    from rolecraft.simulate import Simulation, read_episodes, read_study, summarise
+    from rolecraft._run import Budget
+    from rolecraft.errors import ServerError, UserError
+    from rolecraft.simulate import Simulation, read_failures, read_study
 
     if resume and out is None:
         raise UserError("--resume goes on with the run in --out; give --out RUN.")
+    limit = Budget.parse(budget) if budget else None
     read = read_study(study)
     if dry_run:
         _forecast(read, json)
         return
     directory = out or Path("runs") / time.strftime(f"%Y%m%d-%H%M%S-{read.world.name}")
-    with Simulation.open(read, directory, resume=resume or out is None) as simulation:
+    options: dict[str, Any] = {"workers": workers, "budget": limit, "resume": resume or out is None}
+    with Simulation.open(read, directory, **options) as simulation:
         simulation.run()
-        found = summarise(read_episodes(simulation.store))
+        found, failed = describe(simulation.store), simulation.failed
+        reason = read_failures(simulation.store)[-1]["reason"] if failed else ""
     if json:
         print_json({"run": str(directory), **found})
-        return
-    print_summary(found)
-    print(f"run: {directory}   a transcript: rolecraft show {directory} --episode {next(iter(read.arms))}/0")
+    else:
+        print_summary(found)
+        print(f"run: {directory}   a transcript: rolecraft show {directory} --episode {next(iter(read.arms))}/0")
+    if failed:
+        raise ServerError(
+            f"{len(failed)} episodes could not be finished ({', '.join(failed[:8])}), the last because: {reason} All "
+            f"else is stored; go on with --out {directory} --resume."
+        )
+
+
+def describe(run: RunView) -> dict[str, Any]:
+    """Return what came out of a simulation so far: figures, drift, failures, cost."""
+    from rolecraft.simulate import read_cost, read_drift, read_episodes, read_failures, summarise, summarise_drift
+
+    return {
+        **summarise(read_episodes(run)),
+        "drift": summarise_drift(read_drift(run)),
+        "failures": read_failures(run),
+        "cost": read_cost(run),
+    }
 
 
 def print_summary(found: dict[str, Any]) -> None:
-    """Print what `summarise` returns."""
+    """Print what `describe` returns."""
     arms = [{**arm, **{name: _counts(arm[name]) for name in ("ended", "outcomes")}} for arm in found["arms"]]
-    print_table(arms, ["arm", "episodes", "steps", "fallbacks", "ended", "outcomes"], wrap=["outcomes"])
+    print_table(arms, ARM_COLUMNS, wrap=["outcomes"])
     print_table(found["rewards"], REWARD_COLUMNS, title="reward per agent; gain over the last arm, paired by episode")
+    if found["drift"]:
+        rows = [{**row, "held": _counts(row["held"])} for row in found["drift"]]
+        print_table(rows, DRIFT_COLUMNS, title="drift; control: what a random direction would have called drifted")
+    if found["failures"]:
+        print_table(found["failures"], ["arm", "number", "step", "agent", "reason"], title="ended by a failure",
+                    wrap=["reason"])  # fmt: skip
+    print(cost_line(found["cost"]))
     if found["unscreened"]:
         print(f"NOT SCREENED, let in by allow_unscreened: {', '.join(found['unscreened'])}")
+
+
+def cost_line(cost: dict[str, Any]) -> str:
+    """Return what was used, or will be, in one line."""
+    money = "" if cost["usd"] is None else f", {cost['usd']:.4f} USD"
+    seconds = cost.get("seconds")
+    return (
+        f"{cost['decisions']:,} decisions, {cost['prompt_tokens']:,} prompt tokens, {cost['new_tokens']:,} new tokens"
+        f"{money}{'' if seconds is None else f', about {seconds / 60:.1f} minutes here'}"
+    )
 
 
 def _counts(counted: dict[str, int]) -> str:
@@ -58,10 +105,13 @@ def _counts(counted: dict[str, int]) -> str:
 
 
 def _forecast(study: SimulationStudy, as_json: bool) -> None:
-    from rolecraft.models import load_model
-    from rolecraft.simulate import check_study
+    from dataclasses import asdict
 
-    cast, seatings = check_study(study, load_model(study.model))
+    from rolecraft.simulate import Forecast, check_study, study_model
+
+    model = study_model(study)
+    cast, seatings = check_study(study, model)
+    forecast = asdict(Forecast.of(study, cast, model))
     parts = [
         {
             "role": name,
@@ -74,8 +124,9 @@ def _forecast(study: SimulationStudy, as_json: bool) -> None:
     ]
     games = [{"episode": number, **seating} for number, seating in enumerate(seatings)]
     if as_json:
-        print_json({"cast": parts, "episodes": games, "arms": dict(study.arms)})
+        print_json({"cast": parts, "episodes": games, "arms": dict(study.arms), "forecast": forecast})
         return
     print_table(parts, ["role", "played_by", "strength", "screened", "note"], wrap=["note"])
     print_table(games[:8], list(games[0]))
-    print(f"{len(study.arms)} arms of {len(games)} episodes, at most {study.limit} steps each. Nothing was run.")
+    print(f"{len(study.arms)} arms of {len(games)} episodes, at most {study.limit} steps each.")
+    print(f"At most about {cost_line(forecast)}; budget: {study.budget or 'none'}. Nothing was run.")

@@ -25,6 +25,7 @@ COMMANDS = {
     "systems": ("_systems", "app"),
     "show": ("_show", "show"),
     "simulate": ("_simulate", "simulate"),
+    "measure": ("_measure", "measure"),
 }
 """Name to (module, object): a typer application, or a function."""
 

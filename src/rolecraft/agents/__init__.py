@@ -1,4 +1,7 @@
-"""What acts in a world: tools, calls and the rules that hold for them."""
+"""What acts in a world: language agents with memory and tools, scripted agents, and the rules of tool calls."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from rolecraft.agents._avalon_bayes import BayesServantBot
 from rolecraft.agents._avalon_bots import (
@@ -14,49 +17,175 @@ from rolecraft.agents._avalon_bots import (
     preferred_teams,
     servant_placements,
 )
-from rolecraft.agents._beliefs import Belief, FreeBeliefs, SampledChoicePolicy, ask_freely, ask_numbers
+from rolecraft.agents._beliefs import Belief, FreeBeliefs, ask_freely, ask_numbers
 from rolecraft.agents._call_rules import VIOLATIONS, CallRules, CheckedCalls, Violation
 from rolecraft.agents._calls import ParsedCalls, parse_calls
+from rolecraft.agents._choices import Choice, Chosen, Drawn, Likeliest, option_probabilities
+from rolecraft.agents._critic import (
+    Ballot,
+    Critic,
+    CriticPolicy,
+    LanguageCritic,
+    ScoreCritic,
+    SimilarityCritic,
+    first_integer,
+    rule_critic,
+)
+from rolecraft.agents._dialogue_policy import DialoguePolicy
+from rolecraft.agents._inception import DialoguePrompts, bare_prompts, inception_clauses, inception_prompts
+from rolecraft.agents._incognita_agents import (
+    BanditRouter,
+    BeliefRouter,
+    Broadcaster,
+    IncognitaPlanner,
+    InstantFinaliser,
+    KeywordRouter,
+    OracleRouter,
+    SpecialistRouter,
+)
+from rolecraft.agents._language_policy import LanguagePolicy
+from rolecraft.agents._memory import Memory, ModelSummariser, Recalled, SummaryMemory, WindowMemory
+from rolecraft.agents._memory_files import load_memory, remembered, save_memory
+from rolecraft.agents._part import Part
 from rolecraft.agents._policies import ChoicePolicy, RandomPolicy, ScriptedPolicy
+from rolecraft.agents._retrieval_memory import RetrievalMemory
+from rolecraft.agents._role_play_tasks import (
+    Brief,
+    extract_solutions,
+    generate_roles,
+    generate_tasks,
+    plan_tasks,
+    read_list,
+    specify_tasks,
+)
 from rolecraft.agents._role_policy import RolePolicy
+from rolecraft.agents._social_agents import (
+    ConcessionAgent,
+    EchoAgent,
+    GreedyAgent,
+    OracleAgent,
+    SceneAgent,
+    SceneChoice,
+    SceneRandom,
+    patience_of,
+)
+from rolecraft.agents._social_bayes import BayesNegotiator
+from rolecraft.agents._social_reading import SceneReading, read_scene
+from rolecraft.agents._think_act import FORMS, Reader, Reading, ThinkAct, parse_counts
 from rolecraft.agents._tool_choice import NONE, ToolChooser, value_spans
+from rolecraft.agents._tool_loop import ToolLoop, replay_calls
 from rolecraft.agents._tools import Argument, Call, Tool, ToolRegistry, ToolResult, execute
+
+if TYPE_CHECKING:
+    from rolecraft.agents._concordia import ConcordiaEntity, ConcordiaModel, ConcordiaPrefab
 
 __all__ = [
     "AVALON_BOTS",
+    "FORMS",
     "NONE",
     "VIOLATIONS",
     "Argument",
     "AssassinBot",
     "AvalonBots",
     "AvalonRule",
+    "Ballot",
+    "BanditRouter",
+    "BayesNegotiator",
     "BayesServantBot",
     "Belief",
+    "BeliefRouter",
+    "Brief",
+    "Broadcaster",
     "Call",
     "CallRules",
     "CheckedCalls",
+    "Choice",
     "ChoicePolicy",
+    "Chosen",
+    "ConcessionAgent",
+    "ConcordiaEntity",
+    "ConcordiaModel",
+    "ConcordiaPrefab",
+    "Critic",
+    "CriticPolicy",
+    "DialoguePolicy",
+    "DialoguePrompts",
+    "Drawn",
+    "EchoAgent",
     "FreeBeliefs",
+    "GreedyAgent",
+    "IncognitaPlanner",
+    "InstantFinaliser",
+    "KeywordRouter",
+    "LanguageCritic",
+    "LanguagePolicy",
+    "Likeliest",
+    "Memory",
     "MerlinBot",
     "MinionBot",
+    "ModelSummariser",
     "NaiveBot",
+    "OracleAgent",
+    "OracleRouter",
     "ParsedCalls",
+    "Part",
     "Placements",
     "RandomPolicy",
+    "Reader",
+    "Reading",
+    "Recalled",
+    "RetrievalMemory",
     "RolePolicy",
-    "SampledChoicePolicy",
+    "SceneAgent",
+    "SceneChoice",
+    "SceneRandom",
+    "SceneReading",
+    "ScoreCritic",
     "ScriptedPolicy",
     "ServantBot",
+    "SimilarityCritic",
+    "SpecialistRouter",
+    "SummaryMemory",
+    "ThinkAct",
     "Tool",
     "ToolChooser",
+    "ToolLoop",
     "ToolRegistry",
     "ToolResult",
     "Violation",
+    "WindowMemory",
     "ask_freely",
     "ask_numbers",
+    "bare_prompts",
     "execute",
+    "extract_solutions",
+    "first_integer",
+    "generate_roles",
+    "generate_tasks",
+    "inception_clauses",
+    "inception_prompts",
+    "load_memory",
+    "option_probabilities",
     "parse_calls",
+    "parse_counts",
+    "patience_of",
+    "plan_tasks",
     "preferred_teams",
+    "read_list",
+    "read_scene",
+    "remembered",
+    "replay_calls",
+    "rule_critic",
+    "save_memory",
     "servant_placements",
+    "specify_tasks",
     "value_spans",
 ]
+
+_LAZY = dict.fromkeys(("ConcordiaEntity", "ConcordiaModel", "ConcordiaPrefab"), "_concordia")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

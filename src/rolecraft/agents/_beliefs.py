@@ -1,20 +1,21 @@
-"""What a model believes a number to be, asked apart from any play; and actions drawn from the same kind of answer."""
+"""What a model believes a number to be, asked apart from any play."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rolecraft._run import derive_seed
+from rolecraft.agents._choices import option_probabilities
 from rolecraft.errors import UserError, did_you_mean
-from rolecraft.models import Chat, LanguageModel, Sampling, chat
-from rolecraft.worlds import Act, View
+from rolecraft.models import Chat, LanguageModel, Sampling
+
+__all__ = ["Belief", "FreeBeliefs", "Reading", "ask_freely", "ask_numbers", "option_probabilities"]
 
 Reading = Literal["expected", "likeliest"]
 """How a point is read off a distribution over numbers."""
@@ -80,52 +81,6 @@ class FreeBeliefs:
     def missing(self) -> int:
         """How many stayed without a number."""
         return sum(math.isnan(value) for value in self.values)
-
-
-def option_probabilities(
-    model: LanguageModel, chats: Sequence[Chat], options: Sequence[Sequence[str]]
-) -> list[NDArray[np.float64]]:
-    """Return, for each chat, the probability of each option given that the reply is one of them.
-
-    A reply of `10` also begins with `1`: where one option is the beginning of others, their probability is taken off
-    its own, so that what is left is that of ending there or going on otherwise.
-
-    Args:
-        model: Scores the options.
-        chats: One chat per row; a chat and options that come again are scored once.
-        options: The options of each row, non-empty and all different.
-
-    Raises:
-        UserError: If a row has no options, an empty one or one twice, or the numbers of rows differ.
-    """
-    if len(chats) != len(options):
-        raise UserError(f"got {len(options)} lists of options for {len(chats)} chats; give one per chat.")
-    for row, given in enumerate(options):
-        if not given or not all(given) or len(set(given)) < len(given):
-            raise UserError(f"row {row}: options must be non-empty and all different, got {list(given)!r}.")
-    keys = [(_key(one), tuple(given)) for one, given in zip(chats, options, strict=True)]
-    first = {key: row for row, key in reversed(list(enumerate(keys)))}
-    flat = [(chats[row], option) for key, row in first.items() for option in key[1]]
-    scores = iter(model.logprobs([one for one, _ in flat], [option for _, option in flat]))
-    found = {key: _shares(key[1], [float(next(scores).sum()) for _ in key[1]]) for key in first}
-    return [found[key] for key in keys]
-
-
-def _key(one: Chat) -> tuple[tuple[str, str], ...]:
-    return tuple((message["role"], message["content"]) for message in one)
-
-
-def _shares(options: tuple[str, ...], logs: list[float]) -> NDArray[np.float64]:
-    mass = np.exp(np.array(logs) - max(logs))
-    own = mass.copy()
-    for place, option in enumerate(options):
-        longer = [p for p, other in enumerate(options) if p != place and other.startswith(option)]
-        # Only the next longer ones: what is longer still is part of theirs.
-        nearest = [p for p in longer if not any(q != p and options[p].startswith(options[q]) for q in longer)]
-        own[place] -= mass[nearest].sum()
-    own = np.maximum(own, 1e-12 * mass)
-    shares: NDArray[np.float64] = own / own.sum()
-    return shares
 
 
 def ask_numbers(model: LanguageModel, chats: Sequence[Chat], values: Sequence[int]) -> list[Belief]:
@@ -194,45 +149,3 @@ def _check_fresh(chats: Sequence[Chat]) -> None:
                 f"question {row} holds an earlier reply of the model; ask for beliefs in a session of its own, before "
                 "the persona has acted."
             )
-
-
-class SampledChoicePolicy:
-    """A language model that draws a legal action by its probability, so that repeats of a game differ.
-
-    Views are answered in one scoring call; the draw follows from the view's seed alone.
-    """
-
-    def __init__(self, model: LanguageModel, systems: Mapping[str, str], temperature: float = 1.0) -> None:
-        """Bind a model.
-
-        Args:
-            model: Scores the actions.
-            systems: System text by role id.
-            temperature: Above 0; 1 draws by the model's own probabilities.
-
-        Raises:
-            UserError: If the temperature is not above 0.
-        """
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise UserError(f"temperature must be finite and above 0, got {temperature}.")
-        self._model, self._systems, self._temperature = model, systems, temperature
-
-    def act(self, views: Sequence[View]) -> list[Act]:
-        """Answer every view.
-
-        Raises:
-            UserError: If a view names a role without a text, or its actions are free text.
-        """
-        for view in views:
-            if view.role not in self._systems:
-                raise UserError(f"no text for the role {view.role!r} of {view.agent}; give one in `systems`.")
-            if not view.legal:
-                raise UserError(f"{view.agent} may say any text here; a choice needs legal actions.")
-        chats = [chat(view.observation, self._systems[view.role or ""]) for view in views]
-        options = [view.legal or () for view in views]
-        acts = []
-        for view, given, shares in zip(views, options, option_probabilities(self._model, chats, options), strict=True):
-            weights = np.exp(np.log(np.maximum(shares, 1e-300)) / self._temperature)
-            place = int(view.rng().choice(len(given), p=weights / weights.sum()))
-            acts.append(Act(given[place], {"probability": float(shares[place])}))
-        return acts

@@ -1,11 +1,14 @@
-"""Policies that need no training: random, scripted, and a language model that chooses by log-probability."""
+"""Simple policies: random, scripted, and a language model that does nothing but choose."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from rolecraft.agents._choices import LIKELIEST, Choice
+from rolecraft.agents._language_policy import LanguagePolicy
+from rolecraft.agents._part import Part
 from rolecraft.errors import UserError
-from rolecraft.models import LanguageModel, chat, choose
+from rolecraft.models import LanguageModel
 from rolecraft.worlds import Act, View
 
 
@@ -29,43 +32,28 @@ class ScriptedPolicy:
         return [Act(self._choose(view)) for view in views]
 
 
-class ChoicePolicy:
-    """A language model that takes the legal action it finds likeliest as its reply.
+class ChoicePolicy(LanguagePolicy):
+    """A language policy that does nothing but choose among legal actions, under plain system texts.
 
     No reply is parsed, so that the smallest model plays whole games legally. All views are scored in one call.
     """
 
-    def __init__(
-        self, model: LanguageModel, systems: str | Mapping[str, str] = "", length_normalised: bool = True
-    ) -> None:
+    def __init__(self, model: LanguageModel, systems: str | Mapping[str, str] = "", choose: Choice = LIKELIEST) -> None:
         """Bind a model.
 
         Args:
             model: Scores the options.
-            systems: The system text, of all agents or by agent.
-            length_normalised: See `rolecraft.models.choose`.
+            systems: The system text: one for all, or by role id or by agent; a role counts before an agent.
+            choose: Takes the likeliest, or draws one (`Drawn`).
         """
-        self._model, self._systems, self._length_normalised = model, systems, length_normalised
+        super().__init__(model, self._system, sampling=None, choose=choose)
+        self._systems = systems
 
-    def act(self, views: Sequence[View]) -> list[Act]:
-        """Answer every view.
-
-        Raises:
-            UserError: If actions are free text, or an agent has no system text.
-        """
-        chats = [chat(view.observation, self._system(view.agent)) for view in views]
-        options = [self._options(view) for view in views]
-        chosen = choose(self._model, chats, options, self._length_normalised)
-        return [Act(option[index]) for option, index in zip(options, chosen, strict=True)]
-
-    def _system(self, agent: str) -> str:
+    def _system(self, view: View) -> Part:
         if isinstance(self._systems, str):
-            return self._systems
-        if agent not in self._systems:
-            raise UserError(f"no system text for {agent}; there are texts for {', '.join(self._systems)}.")
-        return self._systems[agent]
-
-    def _options(self, view: View) -> tuple[str, ...]:
-        if view.legal is None:
-            raise UserError(f"{view.agent} may say any text here; a choice needs legal actions.")
-        return view.legal
+            return Part(system=self._systems)
+        for name in (view.role, view.agent):
+            if name is not None and name in self._systems:
+                return Part(system=self._systems[name])
+        playing = f", who plays {view.role!r}" if view.role else ""
+        raise UserError(f"no system text for {view.agent}{playing}; there are texts for {', '.join(self._systems)}.")

@@ -1,5 +1,7 @@
 """Judges of role play and their calibration, text health, and the statistics that verdicts rest on."""
 
+from rolecraft.measures._adherence import Adherence, measure_adherence
+from rolecraft.measures._agreement import krippendorff_alpha
 from rolecraft.measures._attribute_effects import (
     AttributeEffect,
     ConsistencyReport,
@@ -19,12 +21,41 @@ from rolecraft.measures._consistency import (
     horizon_curve,
     individual_consistency,
 )
+from rolecraft.measures._counterfactual import (
+    Factor,
+    Probe,
+    ProbeItem,
+    ProbeQuestion,
+    answer_by_logprob,
+    answer_by_policy,
+    changed_span,
+)
+from rolecraft.measures._counterfactual_report import ProbeReport, ProbeRow, VariantEffect
 from rolecraft.measures._fit import OfflineFit
 from rolecraft.measures._health import TextHealth, text_health
 from rolecraft.measures._judge import DIMENSIONS, STYLE, Judge, JudgeItem, Score
 from rolecraft.measures._life_events import HumanChange, LifeEvent, LifeEvents, load_life_events
 from rolecraft.measures._llm import Comparison, LLMJudge
 from rolecraft.measures._offline import OfflineJudge, fit_offline_judge
+from rolecraft.measures._population import (
+    Distance,
+    Diversity,
+    RoleShare,
+    distribution_distance,
+    population_distance,
+    population_diversity,
+    role_share,
+    vector_spread,
+)
+from rolecraft.measures._process import (
+    FailureClass,
+    ProcessReport,
+    ProcessScore,
+    failure_class,
+    logistic_effects,
+    process_report,
+    process_score,
+)
 from rolecraft.measures._questionnaire import (
     Questionnaire,
     QuestionnaireItem,
@@ -38,6 +69,20 @@ from rolecraft.measures._seats import deception, influence, leadership, side_acc
 from rolecraft.measures._shift import ShiftCell, ShiftReport, measure_shifts
 from rolecraft.measures._shift_axes import moderation, persistence
 from rolecraft.measures._shift_data import HumanScale, ShiftRule, Shifts
+from rolecraft.measures._social_eval import (
+    SOCIAL_RUBRIC,
+    SOTOPIA_DIMENSIONS,
+    SocialDimension,
+    average_evaluations,
+    hard_subset,
+    judge_scene,
+    rule_scores,
+    score_scene,
+    social_hardness,
+    social_overall,
+    social_table,
+    write_social_rubric,
+)
 from rolecraft.measures._statistics import (
     Correlation,
     Interval,
@@ -54,7 +99,10 @@ from rolecraft.measures._statistics import (
 
 __all__ = [
     "DIMENSIONS",
+    "SOCIAL_RUBRIC",
+    "SOTOPIA_DIMENSIONS",
     "STYLE",
+    "Adherence",
     "Agreement",
     "AttributeEffect",
     "AuthorityEffect",
@@ -63,6 +111,10 @@ __all__ = [
     "Comparison",
     "ConsistencyReport",
     "Correlation",
+    "Distance",
+    "Diversity",
+    "Factor",
+    "FailureClass",
     "Figure",
     "HorizonCurve",
     "HumanChange",
@@ -80,35 +132,56 @@ __all__ = [
     "PanelStart",
     "PanelTalk",
     "PopulationConsistency",
+    "Probe",
+    "ProbeItem",
+    "ProbeQuestion",
+    "ProbeReport",
+    "ProbeRow",
+    "ProcessReport",
+    "ProcessScore",
     "Questionnaire",
     "QuestionnaireItem",
     "QuestionnaireScore",
     "RoleCase",
+    "RoleShare",
     "Rubric",
     "Score",
     "ShiftCell",
     "ShiftReport",
     "ShiftRule",
     "Shifts",
+    "SocialDimension",
     "TextHealth",
+    "VariantEffect",
     "administer",
     "agreement",
+    "answer_by_logprob",
+    "answer_by_policy",
     "attribute_effect",
     "auc",
+    "average_evaluations",
     "bootstrap_mean",
     "bootstrap_rows",
     "calibrate",
+    "changed_span",
     "cohen_kappa",
     "deception",
+    "distribution_distance",
+    "failure_class",
     "fit_offline_judge",
+    "hard_subset",
     "horizon_curve",
     "individual_consistency",
     "influence",
+    "judge_scene",
+    "krippendorff_alpha",
     "leadership",
     "load_cases",
     "load_life_events",
     "load_questionnaire",
     "load_rubric",
+    "logistic_effects",
+    "measure_adherence",
     "measure_authority",
     "measure_shifts",
     "moderation",
@@ -119,12 +192,24 @@ __all__ = [
     "pearson",
     "persistence",
     "population_consistency",
+    "population_distance",
+    "population_diversity",
     "prior_compliance",
+    "process_report",
+    "process_score",
+    "role_share",
+    "rule_scores",
+    "score_scene",
     "side_accuracy",
     "side_cross_entropy",
     "slope",
+    "social_hardness",
+    "social_overall",
+    "social_table",
     "spearman",
     "split_influence",
     "text_health",
+    "vector_spread",
     "wilson",
+    "write_social_rubric",
 ]

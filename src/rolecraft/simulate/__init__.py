@@ -1,18 +1,41 @@
 """Screened roles act together in a world: study files, arms with paired seeds, episodes that survive being killed."""
 
+from rolecraft.simulate._cast import check_study
+from rolecraft.simulate._drift import DriftRule, DriftWatch, Said
 from rolecraft.simulate._export import export_episodes
-from rolecraft.simulate._runner import Simulation, check_study, read_episode, read_episodes
-from rolecraft.simulate._study import CONDITIONINGS, SimulationStudy, read_study
-from rolecraft.simulate._summary import summarise
+from rolecraft.simulate._forecast import Forecast
+from rolecraft.simulate._interventions import PlannedIntervention, StudyDirector, When
+from rolecraft.simulate._measure import measure_run
+from rolecraft.simulate._measured import MEASURES, read_measures
+from rolecraft.simulate._records import read_cost, read_drift, read_episode, read_episodes, read_failures
+from rolecraft.simulate._runner import Simulation, study_model
+from rolecraft.simulate._study import CONDITIONINGS, Serving, SimulationStudy, read_study
+from rolecraft.simulate._summary import summarise, summarise_drift
 
 __all__ = [
     "CONDITIONINGS",
+    "MEASURES",
+    "DriftRule",
+    "DriftWatch",
+    "Forecast",
+    "PlannedIntervention",
+    "Said",
+    "Serving",
     "Simulation",
     "SimulationStudy",
+    "StudyDirector",
+    "When",
     "check_study",
     "export_episodes",
+    "measure_run",
+    "read_cost",
+    "read_drift",
     "read_episode",
     "read_episodes",
+    "read_failures",
+    "read_measures",
     "read_study",
+    "study_model",
     "summarise",
+    "summarise_drift",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolecraft._run._export import write_rows
 from rolecraft.errors import UserError
-from rolecraft.simulate._runner import read_episode, read_episodes
+from rolecraft.simulate._records import read_episode, read_episodes
 
 if TYPE_CHECKING:
     from rolecraft._run import RunView

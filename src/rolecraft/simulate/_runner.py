@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rolecraft._run import Progress, RunStore, RunView, derive_seed
-from rolecraft.agents import RolePolicy
-from rolecraft.errors import UserError, did_you_mean
-from rolecraft.models import LanguageModel, Sampling, load_model
-from rolecraft.roles import load_inventory
-from rolecraft.screening import load_lock
-from rolecraft.screening._lock import file_hash
-from rolecraft.worlds import Episode, Rules, Table, Turn, World, make_world, play_all
+from rolecraft._run import Budget, Meter, Progress, RunStore, map_shards
+from rolecraft.errors import ServerError, UserError
+from rolecraft.models import LanguageModel, ServedModel, load_model
+from rolecraft.simulate._cast import cast_facts, check_study
+from rolecraft.simulate._records import EPISODES, FAILURES, KIND, STEPS, read_failures, stored_turns, turn_tokens
+from rolecraft.simulate._shards import Player, Rows, Shard
 
 if TYPE_CHECKING:
     from rolecraft.screening import Admission
     from rolecraft.simulate._study import SimulationStudy
 
-KIND = "simulation"
-EPISODES, STEPS = "episodes", "steps"
-"""Stages: finished episodes without their turns, keyed `arm/number`; steps, keyed `arm/number/step`."""
+VOLATILE = frozenset({"together", "lock", "serving", "budget", "on_failure", "most_failed"})
+"""Fields of a study that may differ on resuming: how fast and how far it goes, not what comes out."""
+REPLIES = "run.db.replies"
+"""The cache of a served model's replies in the run directory: a step that was not finished is not paid for twice."""
 
 
 @dataclass
@@ -37,6 +34,9 @@ class Simulation:
         store: Where it is kept.
         model: Plays all roles.
         cast: The roles that may act, by id.
+        seatings: The role of every agent, per episode.
+        workers: As for `map_shards`.
+        meter: Counts what is used against the budget.
         quiet: Show no progress.
     """
 
@@ -44,6 +44,9 @@ class Simulation:
     store: RunStore
     model: LanguageModel
     cast: Mapping[str, Admission]
+    seatings: Sequence[Mapping[str, str]]
+    workers: str = "1"
+    meter: Meter = field(default_factory=Meter)
     quiet: bool = False
 
     @classmethod
@@ -54,6 +57,8 @@ class Simulation:
         directory: Path,
         *,
         model: LanguageModel | None = None,
+        workers: str = "1",
+        budget: Budget | None = None,
         resume: bool = True,
         quiet: bool = False,
     ) -> Iterator[Simulation]:
@@ -62,7 +67,9 @@ class Simulation:
         Args:
             study: What to play.
             directory: The run directory.
-            model: Instead of the one the study names.
+            model: Instead of the one the study names; then `workers` must be 1.
+            workers: `1`, a number of processes, `ray` or `ray://host:port`.
+            budget: Instead of the study's.
             resume: Go on with a run that has rows.
             quiet: Show no progress.
 
@@ -70,174 +77,132 @@ class Simulation:
             UserError: If anything the study names cannot be used; nothing has been computed by then.
             LockError: If the lock refuses a role.
         """
-        model = model or load_model(study.model)
-        cast, _ = check_study(study, model)
-        facts = {
-            "model_name": model.name,
-            "model_revision": model.revision,
-            "cast": {name: _identity(part) for name, part in cast.items()},
-        }
+        if model is not None and workers != "1":
+            raise UserError("workers: a model given as an object stays in this process; use workers='1'.")
+        budget = budget or (Budget.parse(study.budget) if study.budget else None)
+        if budget and budget.usd is not None and study.serving.prices is None:
+            raise UserError("budget: a limit in USD needs serving.prices, as a served model charges them.")
+        given, model = model, model or study_model(study)
+        cast, seatings = check_study(study, model)
+        facts = {"model_name": model.name, "model_revision": model.revision, "cast": cast_facts(cast)}
         config = study.model_dump(mode="json") | facts
-        with RunStore.open(directory, KIND, config, resume=resume, volatile={"together", "lock"}) as store:
-            yield cls(study, store, model, cast, quiet)
-
-    def run(self) -> None:
-        """Play every episode that is missing; each step is stored as it is taken."""
-        missing = self.store.missing(EPISODES, self.keys)
-        done = len(self.keys) - len(missing)
-        with Progress(len(self.keys), "episodes", done=done, quiet=self.quiet) as progress:
-            for arm in self.study.arms:
-                policy = self._policy(arm)
-                numbers = [number for number in range(self.study.episodes) if f"{arm}/{number}" in missing]
-                for start in range(0, len(numbers), self.study.together):
-                    chosen = numbers[start : start + self.study.together]
-                    with self.store.timed(EPISODES):
-                        self._play(arm, policy, chosen)
-                    progress.advance(len(chosen))
+        with RunStore.open(directory, KIND, config, resume=resume, volatile=VOLATILE) as store:
+            meter = Meter(budget)
+            if isinstance(model, ServedModel) and given is None:
+                model.close()
+                model = study_model(study, meter=meter, cache=directory / REPLIES)
+            elif isinstance(model, ServedModel):
+                meter = model.meter
+                meter.budget = budget or meter.budget
+            yield cls(study, store, model, cast, seatings, workers, meter, quiet)
 
     @property
     def keys(self) -> list[str]:
         """Keys of all episodes."""
         return [f"{arm}/{number}" for arm in self.study.arms for number in range(self.study.episodes)]
 
-    def _play(self, arm: str, policy: RolePolicy, numbers: Sequence[int]) -> None:
-        tables = [self._table(arm, policy, number) for number in numbers]
+    def run(self) -> None:
+        """Play every episode that is missing; each step is stored as it is taken, with workers each shard.
 
-        def keep(new: Mapping[int, Sequence[Turn]]) -> None:
-            self.store.put_many(
-                STEPS,
-                {
-                    f"{arm}/{numbers[place]}/{turns[0].step}": [asdict(turn) for turn in turns]
-                    for place, turns in new.items()
-                },
+        Raises:
+            BudgetExceededError: If the budget is used up.
+            ServerError: If an answer did not come and the study says halt, or too many episodes in a row failed.
+            UserError: If the drift watch has nothing to watch by.
+        """
+        missing = set(self.store.missing(EPISODES, self.keys))
+        chosen = self._chosen(missing)
+        failed_in_a_row = 0
+        with Progress(len(self.keys), "episodes", done=len(self.keys) - len(missing), quiet=self.quiet) as progress:
+            for shard in self._played(chosen):
+                keys = [shard.key(place) for place in range(len(shard.numbers))]
+                lost = len(self.store.missing(EPISODES, keys))
+                progress.advance(len(keys) - lost)
+                failed_in_a_row = 0 if lost < len(keys) else failed_in_a_row + lost
+                if failed_in_a_row >= self.study.most_failed:
+                    raise ServerError(
+                        f"{failed_in_a_row} episodes in a row failed, the last with: "
+                        f"{read_failures(self.store)[-1]['reason']} Everything played so far is stored; mend it, and "
+                        "go on with --resume."
+                    )
+
+    @property
+    def failed(self) -> list[str]:
+        """Keys of the episodes that an answer which did not come has ended, and that were not finished later."""
+        tried = {f"{row['arm']}/{row['number']}" for row in read_failures(self.store)}
+        return [key for key in self.store.missing(EPISODES, self.keys) if key in tried]
+
+    def _chosen(self, missing: set[str]) -> list[tuple[str, tuple[int, ...]]]:
+        """Cut what is missing into what is played side by side; several workers all get some."""
+        count = int(self.workers) if self.workers.isdecimal() else 1
+        most = min(self.study.together, max(1, -(-len(missing) // max(1, count))))
+        chosen = []
+        for arm in self.study.arms:
+            numbers = [number for number in range(self.study.episodes) if f"{arm}/{number}" in missing]
+            chosen += [(arm, tuple(numbers[start : start + most])) for start in range(0, len(numbers), most)]
+        return chosen
+
+    def _played(self, chosen: Sequence[tuple[str, tuple[int, ...]]]) -> Iterator[Shard]:
+        """Play the shards here or elsewhere, and yield each once its rows are stored."""
+        if self.workers == "1":
+            player = Player(self.study, self.cast, self.model)
+            if self.study.drift:
+                _ = player.watch  # whatever it lacks is said before anything is played
+            for arm, numbers in chosen:
+                shard = self._shard(arm, numbers)
+                with self.store.timed(EPISODES):
+                    player.play(shard, self._keep)
+                yield shard
+            return
+        shards = [self._shard(arm, numbers) for arm, numbers in chosen]
+        with self.store.timed(EPISODES):
+            for place, rows in map_shards(Player(self.study, self.cast), shards, self.workers):
+                self._keep(rows)
+                yield shards[place]
+
+    def _shard(self, arm: str, numbers: tuple[int, ...]) -> Shard:
+        keys = [f"{arm}/{number}" for number in numbers]
+        failures: dict[str, list[Mapping[str, Any]]] = {key: [] for key in keys}
+        for row in read_failures(self.store):
+            failures.get(f"{row['arm']}/{row['number']}", []).append(row)
+        return Shard(
+            arm,
+            numbers,
+            tuple(self.seatings[number] for number in numbers),
+            tuple(stored_turns(self.store, key) for key in keys),
+            tuple(tuple(failures[key]) for key in keys),
+        )
+
+    def _keep(self, rows: Rows) -> None:
+        """Store rows, then see whether the run must stop."""
+        for stage, new in rows.items():
+            if new:
+                self.store.put_many(stage, new)
+        self._charge([turn for step in rows.get(STEPS, {}).values() for turn in step])
+        lost = list(rows.get(FAILURES, {}).values())
+        if lost and self.study.on_failure == "halt":
+            raise ServerError(
+                f"{lost[0]['arm']}/{lost[0]['number']}, step {lost[0]['step']}, {lost[0]['agent']}: "
+                f"{lost[0]['reason']} Everything before is stored; go on with --resume, or set on_failure: mark to "
+                "play the other episodes meanwhile."
             )
 
-        rules = Rules(self.study.limit, self.study.repairs, self.study.on_illegal)
-        for number, episode in zip(numbers, play_all(tables, rules, keep), strict=True):
-            row = episode.row()
-            row["steps"] = len({turn["step"] for turn in row.pop("turns")})
-            unscreened = sorted({name for name in episode.roles.values() if not self.cast[name].screened})
-            marks = {"arm": arm, "number": number, "fallbacks": episode.fallbacks, "unscreened": unscreened}
-            self.store.put(EPISODES, f"{arm}/{number}", marks | row)
-
-    def _table(self, arm: str, policy: RolePolicy, number: int) -> Table:
-        world = make_world(self.study.world.name, self.study.world.options)
-        return Table(
-            world,
-            dict.fromkeys(world.agents, policy),
-            derive_seed(self.study.seed, "episode", number),
-            seating(self.study, list(self.cast), number),
-            _stored_turns(self.store, f"{arm}/{number}"),
-        )
-
-    def _policy(self, arm: str) -> RolePolicy:
-        conditioning = self.study.arms[arm]
-        sampling = Sampling(self.study.max_tokens, self.study.temperature, self.study.top_p)
-        cast = self.cast
-        if conditioning == "prompt":
-            cast = {
-                name: replace(part, conditioner="prompt", strength=None, direction=None) for name, part in cast.items()
-            }
-        return RolePolicy(self.model, cast, sampling, bare=conditioning == "none")
+    def _charge(self, turns: Sequence[Mapping[str, Any]]) -> None:
+        if isinstance(self.model, ServedModel) and self.model.meter is self.meter and self.workers == "1":
+            self.meter.check()
+            return
+        used = [turn_tokens(turn) for turn in turns]
+        prompt, new = sum(one for one, _ in used), sum(other for _, other in used)
+        prices = self.study.serving.prices or (0.0, 0.0)
+        self.meter.add(len(turns), prompt, new, (prompt * prices[0] + new * prices[1]) / 1e6)
 
 
-def check_study(study: SimulationStudy, model: LanguageModel) -> tuple[dict[str, Admission], list[dict[str, str]]]:
-    """Return the roles that may act, by id, and the role of every agent in each episode; nothing is played.
+def study_model(study: SimulationStudy, **options: Any) -> LanguageModel:
+    """Load the model that a study names, a served one as its `serving` says.
 
     Raises:
-        UserError: If anything the study names cannot be used.
-        LockError: If the lock refuses a role.
+        RolecraftError: If it cannot be loaded.
     """
-    world = make_world(study.world.name, study.world.options)
-    cast = _admitted(study, model)
-    _check_seats(study, world, cast)
-    return cast, [seating(study, list(cast), number) for number in range(study.episodes)]
-
-
-def _identity(part: Admission) -> list[Any]:
-    """Return all that decides how a role is put on, so that a run is not resumed with another lock's."""
-    direction = file_hash(part.direction) if part.direction else None
-    return [part.role.hash, part.screened, part.conditioner, part.rung, part.strength, part.site, direction]
-
-
-def seating(study: SimulationStudy, cast: Sequence[str], number: int) -> dict[str, str]:
-    """Return the role of every agent in one episode, the same in all arms."""
-    world = make_world(study.world.name, study.world.options)
-    free = [agent for agent in world.agents if agent not in study.seats]
-    others = [name for name in cast if name not in study.seats.values()]
-    rng = np.random.default_rng(derive_seed(study.seed, "cast", number))
-    drawn = [others[place] for place in rng.permutation(len(others))[: len(free)]]
-    roles = study.seats | dict(zip(free, drawn, strict=True))
-    return {agent: roles[agent] for agent in world.agents}
-
-
-def _admitted(study: SimulationStudy, model: LanguageModel) -> dict[str, Admission]:
-    """Return the roles that may act, in the order of the study or else of the lock.
-
-    Raises:
-        LockError: If the lock refuses a role that the study names.
-        UserError: If the inventory has no such role, or the lock lets no role in.
-    """
-    lock, inventory = load_lock(study.lock), load_inventory(study.inventory)
-    known = {role.id: role for role in inventory}
-    passed = [name for name, entry in lock.content.roles.items() if entry.conditioner is not None]
-    wanted = list(dict.fromkeys([*(study.roles or passed), *study.seats.values()]))
-    for name in wanted:
-        if name not in known:
-            raise UserError(f"{study.inventory} has no role {name!r}.{did_you_mean(name, known)}")
-    if not wanted:
-        raise UserError(f"{study.lock}: lets no role in; screen more roles, or name some and allow_unscreened: true.")
-    parts = lock.admit_all(
-        [known[name] for name in wanted], model.name, model.revision, allow_unscreened=study.allow_unscreened
-    )
-    return {part.role.id: part for part in parts}
-
-
-def read_episodes(run: RunView) -> dict[str, dict[str, Any]]:
-    """Return the finished episodes of a run by key, without their turns."""
-    return run.rows(EPISODES)
-
-
-def read_episode(run: RunView, key: str) -> Episode:
-    """Return one episode with its turns.
-
-    Raises:
-        UserError: If the run has no such episode, or it is not finished.
-    """
-    row = run.get(EPISODES, key)
-    if row is None:
-        known = list(run.rows(EPISODES))
-        raise UserError(
-            f"{run.directory}: no finished episode {key!r} (episodes: {', '.join(known[:8]) or 'none yet'}"
-            f"{', ...' if len(known) > 8 else ''}).{did_you_mean(key, known)}"
-        )
-    names = ("world", "seed", "roles", "rewards", "outcome", "ended", "states")
-    turns = [asdict(turn) for turn in _stored_turns(run, key)]
-    return Episode.from_row({name: row[name] for name in names} | {"turns": turns})
-
-
-def _stored_turns(run: RunView, key: str) -> tuple[Turn, ...]:
-    """Return the turns of an episode so far."""
-    turns: list[Turn] = []
-    for step in range(2**31):
-        row = run.get(STEPS, f"{key}/{step}")
-        if row is None:
-            return tuple(turns)
-        turns += [Turn.from_row(turn) for turn in row]
-    return tuple(turns)
-
-
-def _check_seats(study: SimulationStudy, world: World, cast: Mapping[str, Admission]) -> None:
-    for agent in study.seats:
-        if agent not in world.agents:
-            raise UserError(
-                f"seats: {world.name} has no agent {agent!r} (agents: {', '.join(world.agents)})."
-                + did_you_mean(agent, world.agents)
-            )
-    free = len(world.agents) - len(study.seats)
-    others = len([name for name in cast if name not in study.seats.values()])
-    if free > others:
-        raise UserError(
-            f"{world.name} has {len(world.agents)} seats, of which {free} are to be filled from {others} roles; "
-            "let more roles in, or fill seats by `seats`."
-        )
+    if study.model.startswith("openai"):
+        options = study.serving.model_dump() | options
+        return load_model(study.model, **options)
+    return load_model(study.model)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rolecraft._files import read_mapping
+from rolecraft._run import Budget
 from rolecraft.errors import UserError, did_you_mean
 from rolecraft.roles._role import describe
+from rolecraft.simulate._drift import DriftRule
+from rolecraft.simulate._interventions import PlannedIntervention
 from rolecraft.worlds import OnIllegal
 
 Conditioning = Literal["locked", "prompt", "none"]
@@ -30,8 +33,27 @@ class WorldChoice(BaseModel):
         return dict(self.model_extra or {})
 
 
+class Serving(BaseModel):
+    """How a served model is asked: what decides time and money, not what comes out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    concurrency: int = Field(default=8, ge=1)
+    timeout: float = Field(default=120.0, gt=0)
+    """Seconds until a request without an answer counts as stalled and is tried again."""
+    retries: int = Field(default=6, ge=0)
+    """Tries after the first, for each request."""
+    backoff: float = Field(default=0.5, gt=0)
+    prices: tuple[float, float] | None = None
+    """USD per million prompt tokens and per million new tokens."""
+
+
 class SimulationStudy(BaseModel):
-    """A study file."""
+    """A study file.
+
+    Raises:
+        UserError: If the budget cannot be read.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,6 +85,27 @@ class SimulationStudy(BaseModel):
     """Episodes played side by side: how fast it goes, not what comes out."""
     allow_unscreened: bool = False
     """Let roles in that the lock refuses, by prompt; every episode with one says so."""
+    interventions: tuple[PlannedIntervention, ...] = ()
+    """What is done to agents from outside the world; arms may differ by it."""
+    drift: DriftRule | None = None
+    """Whether, and how, agents are watched for leaving their roles."""
+    retries: int = Field(default=1, ge=0)
+    """How often a model that gave no reply (a refusal, an empty one) is asked again, with another seed."""
+    on_failure: Literal["mark", "halt"] = "mark"
+    """Where the model gives no answer: `mark` records it; a refusal is then a turn in which nothing is said, and a
+    server that is gone ends the episode, which is played on by --resume, and the run goes on. `halt` stops the run."""
+    most_failed: int = Field(default=8, ge=1)
+    """So many episodes that fail one after the other stop the run all the same."""
+    budget: str = ""
+    """Stops the run when it is used up: `100ktok`, `10min`, `2.50usd`, or several by a comma."""
+    serving: Serving = Serving()
+
+    @field_validator("budget")
+    @classmethod
+    def _readable(cls, text: str) -> str:
+        if text:
+            Budget.parse(text)
+        return text
 
 
 def read_study(path: str | Path) -> SimulationStudy:

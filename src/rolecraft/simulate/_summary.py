@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ def summarise(episodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         episodes: What `read_episodes` returns.
 
     Returns:
-        `arms`: per arm the number of episodes, mean steps, fallbacks, how episodes ended and what the outcomes were.
+        `arms`: per arm the number of episodes, answers that did not come, interventions, mean steps, fallbacks, how
+        episodes ended and what the outcomes were.
         `rewards`: per arm and agent the mean reward with its interval, and the mean difference from the last arm over
         episodes of the same number, which have the same cast and seed. `unscreened`: roles that no screen let in.
     """
@@ -36,6 +37,41 @@ def summarise(episodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def summarise_drift(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Summarise what a drift watch read, per arm and role.
+
+    Args:
+        rows: What `read_drift` returns.
+
+    Returns:
+        Messages, how many were read, the mean projection and score, `drifted` (agents that drifted, of `agents`, each
+        counted per episode), `control` (how many a random direction of the same norm would have called drifted), and
+        what was ordered.
+    """
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["arm"], row["role"]), []).append(row)
+    return [_drift(arm, role, found) for (arm, role), found in groups.items()]
+
+
+def _drift(arm: str, role: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    agents = {(row["number"], row["agent"]) for row in rows}
+    projections = [row["projection"] for row in rows if row["projection"] is not None]
+    scores = [row["score"] for row in rows if row["score"] is not None]
+    return {
+        "arm": arm,
+        "role": role,
+        "messages": len(rows),
+        "read": max(len(projections), len(scores)),
+        "projection": float(np.mean(projections)) if projections else None,
+        "score": float(np.mean(scores)) if scores else None,
+        "agents": len(agents),
+        "drifted": len({(row["number"], row["agent"]) for row in rows if row["alarms"]}),
+        "control": len({(row["number"], row["agent"]) for row in rows if row["control_alarms"]}),
+        "held": dict(Counter(row["held"] for row in rows if row["held"])),
+    }
+
+
 def _arm(arm: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     outcomes = Counter(
         ", ".join(f"{name} {value}" for name, value in row["outcome"].items() if isinstance(value, str | bool | None))
@@ -44,6 +80,8 @@ def _arm(arm: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "arm": arm,
         "episodes": len(rows),
+        "failures": sum(len(row.get("failures", ())) for row in rows),
+        "interventions": sum(row.get("interventions", 0) for row in rows),
         "steps": float(np.mean([row["steps"] for row in rows])),
         "fallbacks": sum(row["fallbacks"] for row in rows),
         "ended": dict(Counter(row["ended"] for row in rows)),

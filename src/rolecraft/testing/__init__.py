@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rolecraft.testing._scripted import ScriptedModel
     from rolecraft.testing._tiny import tiny_model
+    from rolecraft.testing._world_kit import check_world
 
-__all__ = ["ScriptedModel", "tiny_model"]
+__all__ = ["ScriptedModel", "check_world", "tiny_model"]
 
-_LAZY = {"ScriptedModel": "_scripted", "tiny_model": "_tiny"}
+_LAZY = {"ScriptedModel": "_scripted", "check_world": "_world_kit", "tiny_model": "_tiny"}
 
 
 def __getattr__(name: str) -> Any:

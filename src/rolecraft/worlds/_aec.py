@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import numpy as np
-from numpy.typing import NDArray
 from pettingzoo.utils.env import AECEnv
 
-from rolecraft.errors import UserError
+from rolecraft.worlds._spaces import WorldSpaces, start
 from rolecraft.worlds._world import World
-
-
-def text_of(observation: Mapping[str, Any]) -> str:
-    """Return the text of an observation of `WorldEnv`."""
-    return bytes(observation["observation"]).rstrip(b"\0").decode(errors="replace")
 
 
 class WorldEnv(AECEnv[str, dict[str, Any], int]):  # type: ignore[misc]  # PettingZoo is not typed
@@ -38,20 +30,12 @@ class WorldEnv(AECEnv[str, dict[str, Any], int]):  # type: ignore[misc]  # Petti
 
     def __init__(self, world: World, longest: int = 8192, steps: int = 1000) -> None:
         super().__init__()
-        if world.actions is None:
-            raise UserError(f"{world.name}: its actions are free text, which PettingZoo's discrete spaces cannot hold.")
-        self.world, self._longest, self._limit = world, longest, steps
-        self._actions = world.actions
-        self._index = {action: index for index, action in enumerate(world.actions)}
+        self.world, self._limit = world, steps
+        self._spaces = WorldSpaces(world, longest)
         self.metadata = {"name": f"{world.name}_v0", "render_modes": ["ansi"], "is_parallelizable": False}
         self.render_mode = "ansi"
         self.possible_agents = list(world.agents)
-        text = gymnasium.spaces.Box(0, 255, (longest,), np.uint8)
-        mask = gymnasium.spaces.Box(0, 1, (len(self._actions),), np.int8)
-        self.observation_spaces = {
-            agent: gymnasium.spaces.Dict({"observation": text, "action_mask": mask}) for agent in world.agents
-        }
-        self.action_spaces = {agent: gymnasium.spaces.Discrete(len(self._actions)) for agent in world.agents}
+        self.observation_spaces, self.action_spaces = self._spaces.observations, self._spaces.actions
 
     def observation_space(self, agent: str) -> gymnasium.spaces.Space[dict[str, Any]]:
         """Return the space of an agent's observations."""
@@ -63,7 +47,7 @@ class WorldEnv(AECEnv[str, dict[str, Any], int]):  # type: ignore[misc]  # Petti
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Start an episode; without a seed, with one drawn from the operating system."""
-        self.world.reset(int(np.random.default_rng(seed).integers(2**31)) if seed is None else seed)
+        start(self.world, seed)
         self.agents = list(self.possible_agents)
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
@@ -77,9 +61,7 @@ class WorldEnv(AECEnv[str, dict[str, Any], int]):  # type: ignore[misc]  # Petti
 
     def observe(self, agent: str) -> dict[str, Any]:
         """Return what an agent sees, and which actions it may take now."""
-        encoded = self.world.observe(agent).encode()[-self._longest :]
-        text = np.frombuffer(encoded.ljust(self._longest, b"\0"), dtype=np.uint8).copy()
-        return {"observation": text, "action_mask": self._mask(agent)}
+        return self._spaces.observe(agent, self._chosen)
 
     def step(self, action: int | None) -> None:
         """Let the selected agent act.
@@ -92,10 +74,11 @@ class WorldEnv(AECEnv[str, dict[str, Any], int]):  # type: ignore[misc]  # Petti
             self._was_dead_step(action)
             return
         assert action is not None
-        self.world.check(agent, self._actions[int(action)])
+        name = self._spaces.name_of(agent, action)
+        self.world.check(agent, name)
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
-        self._chosen[agent] = self._actions[int(action)]
+        self._chosen[agent] = name
         waiting = [other for other in self.world.acting if other not in self._chosen]
         if not waiting:
             self._advance()
@@ -123,9 +106,3 @@ class WorldEnv(AECEnv[str, dict[str, Any], int]):  # type: ignore[misc]  # Petti
         over = not self.world.acting
         self.terminations = dict.fromkeys(self.agents, over)
         self.truncations = dict.fromkeys(self.agents, not over and self._steps >= self._limit)
-
-    def _mask(self, agent: str) -> NDArray[np.int8]:
-        mask = np.zeros(len(self._actions), dtype=np.int8)
-        if agent in self.world.acting and agent not in self._chosen:
-            mask[[self._index[action] for action in self.world.legal(agent) or ()]] = 1
-        return mask

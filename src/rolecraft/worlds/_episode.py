@@ -63,8 +63,9 @@ class Episode:
     turns: tuple[Turn, ...]
     rewards: Mapping[str, float]
     outcome: Mapping[str, Any]
-    ended: Literal["over", "limit", "illegal"]
-    """By the world's rules; by a limit; or halted by an illegal action, with the attempts in the last turn."""
+    ended: Literal["over", "limit", "illegal", "failed"]
+    """By the world's rules; by a limit; halted by an illegal action, with the attempts in the last turn; or because a
+    policy had no answer, with its reason as `failed` in the last turn's notes."""
     states: Literal["hashed", "unhashed"] = "hashed"
 
     @property

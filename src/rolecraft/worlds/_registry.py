@@ -12,6 +12,14 @@ from rolecraft.worlds._world import World
 
 WORLDS: Mapping[str, tuple[str, str]] = {
     "avalon": ("_avalon", "Avalon"),
+    "dialogue": ("_dialogue", "Dialogue"),
+    "gymnasium": ("adapters._gymnasium", "GymnasiumWorld"),
+    "incognita": ("_incognita", "Incognita"),
+    "jaxmarl": ("adapters._jaxmarl", "JaxMarlWorld"),
+    "open-spiel": ("adapters._open_spiel", "OpenSpielWorld"),
+    "pettingzoo": ("adapters._pettingzoo", "PettingZooWorld"),
+    "social-scene": ("_social", "SocialScene"),
+    "text-arena": ("adapters._text_arena", "TextArenaWorld"),
     "trust-game": ("_trust_game", "TrustGame"),
 }
 """Name to (module, class)."""
@@ -25,17 +33,22 @@ def make_world(name: str, options: Mapping[str, Any] | None = None) -> World:
         options: Arguments of its class.
 
     Raises:
-        UserError: If there is no such world or option, or the world refuses a value.
+        MissingDependencyError: If the world is another package's, and it is not installed.
+        UserError: If there is no such world or option, one is missing, or the world refuses a value.
     """
     if name not in WORLDS:
         raise UserError(f"there is no world {name!r} (worlds: {', '.join(WORLDS)}).{did_you_mean(name, WORLDS)}")
     module, attribute = WORLDS[name]
     kind: type[World] = getattr(import_module(f"{__package__}.{module}"), attribute)
     known = inspect.signature(kind).parameters
-    for option in options or {}:
+    given = dict(options or {})
+    for option in given:
         if option not in known:
             raise UserError(
                 f"world {name!r} has no option {option!r} (options: {', '.join(known) or 'none'})."
                 + did_you_mean(option, known)
             )
-    return kind(**(options or {}))
+    missing = [option for option, found in known.items() if found.default is found.empty and option not in given]
+    if missing:
+        raise UserError(f"world {name!r} needs the option {missing[0]!r}.")
+    return kind(**given)

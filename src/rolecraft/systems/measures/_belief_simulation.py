@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rolecraft._run import derive_seed
-from rolecraft.agents import SampledChoicePolicy, ScriptedPolicy, ask_numbers
+from rolecraft.agents import ChoicePolicy, Drawn, ScriptedPolicy, ask_numbers
 from rolecraft.errors import UserError
 from rolecraft.measures import (
     horizon_curve,
@@ -141,7 +141,7 @@ class Simulation:
     def _plays(self, seed: int, theory: str = "", label: str = "plays") -> Floats:
         """Return what was sent in single games, shape (personas, plays)."""
         texts = {role.id: ask.persona_text(role, theory) for role in self._roles}
-        policy = SampledChoicePolicy(self._model, texts, self._config.temperature)
+        policy = ChoicePolicy(self._model, texts, Drawn(self._config.temperature))
         name = f"{label}/{seed}"
         return self._kept(
             name, lambda: play_trust_games(list(texts), self._config.plays, policy, seed, label, self._scale)
@@ -178,7 +178,7 @@ class Simulation:
     def _repeated(self, seed: int) -> Floats:
         """Return what was sent and returned, shape (personas, rounds, 2)."""
         texts = {role.id: ask.persona_text(role) for role in self._roles}
-        trustor = SampledChoicePolicy(self._model, texts, self._config.temperature)
+        trustor = ChoicePolicy(self._model, texts, Drawn(self._config.temperature))
         policies: dict[str, Policy] = {TRUSTOR: trustor, TRUSTEE: ScriptedPolicy(send_back_half)}
         tables = [
             Table(TrustGame(rounds=self._config.rounds), policies, derive_seed(seed, "repeated", id_), {TRUSTOR: id_})

@@ -1,0 +1,145 @@
+"""What a simulation's run directory holds, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rolecraft._run import RunView
+from rolecraft.errors import UserError, did_you_mean
+from rolecraft.worlds import Episode, Turn
+
+KIND = "simulation"
+EPISODES, STEPS, DRIFT, FAILURES = "episodes", "steps", "drift", "failures"
+"""Stages: finished episodes without their turns, keyed `arm/number`; steps, keyed `arm/number/step`; what the drift
+watch read, keyed `arm/number/step/agent`; answers that did not come, keyed `arm/number/place`."""
+CHARACTERS_PER_TOKEN = 4
+"""Of text whose tokens nobody counted, such as that of choices."""
+
+
+def read_episodes(run: RunView) -> dict[str, dict[str, Any]]:
+    """Return the finished episodes of a run by key, without their turns."""
+    return run.rows(EPISODES)
+
+
+def read_episode(run: RunView, key: str) -> Episode:
+    """Return one episode with its turns.
+
+    Raises:
+        UserError: If the run has no such episode, or it is not finished.
+    """
+    row = run.get(EPISODES, key)
+    if row is None:
+        known = list(run.rows(EPISODES))
+        raise UserError(
+            f"{run.directory}: no finished episode {key!r} (episodes: {', '.join(known[:8]) or 'none yet'}"
+            f"{', ...' if len(known) > 8 else ''}).{did_you_mean(key, known)}"
+        )
+    names = ("world", "seed", "roles", "rewards", "outcome", "ended", "states")
+    turns = [asdict(turn) for turn in stored_turns(run, key)]
+    return Episode.from_row({name: row[name] for name in names} | {"turns": turns})
+
+
+def stored_turns(run: RunView, key: str) -> tuple[Turn, ...]:
+    """Return the turns of an episode so far."""
+    turns: list[Turn] = []
+    for step in range(2**31):
+        row = run.get(STEPS, f"{key}/{step}")
+        if row is None:
+            return tuple(turns)
+        turns += [Turn.from_row(turn) for turn in row]
+    return tuple(turns)
+
+
+def read_drift(run: RunView) -> list[dict[str, Any]]:
+    """Return what the drift watch read, a row per message, in the order it was said."""
+    return list(run.rows(DRIFT).values())
+
+
+def read_failures(run: RunView) -> list[dict[str, Any]]:
+    """Return the answers that did not come and ended an episode, also of episodes that were finished later."""
+    return list(run.rows(FAILURES).values())
+
+
+def read_cost(run: RunView) -> dict[str, Any]:
+    """Return what all stored steps took: `decisions`, `prompt_tokens`, `new_tokens`, and `usd` where prices are known.
+
+    Tokens that were not counted, those of choices, are taken as one per four characters.
+    """
+    decisions = prompt = new = 0
+    for row in run.rows(STEPS).values():
+        for turn in row:
+            decisions += len(turn["receipts"])
+            used = turn_tokens(turn)
+            prompt, new = prompt + used[0], new + used[1]
+    prices = (run.config.get("serving") or {}).get("prices")
+    usd = (prompt * prices[0] + new * prices[1]) / 1e6 if prices else None
+    return {"decisions": decisions, "prompt_tokens": prompt, "new_tokens": new, "usd": usd}
+
+
+def turn_tokens(turn: Mapping[str, Any]) -> tuple[int, int]:
+    """Return prompt tokens and new tokens of a turn, over all attempts; of a choice, every option is read."""
+    notes, tries = turn["notes"], max(1, len(turn["receipts"]))
+    if "tokens" in notes:
+        return tries * int(notes.get("prompt_tokens") or 0), tries * int(notes["tokens"])
+    if turn["legal"] is None:
+        return 0, 0
+    read = len(turn["observation"]) + sum(map(len, turn["legal"]))
+    return tries * (read // CHARACTERS_PER_TOKEN), 0
+
+
+def drift_rows(key: str, turns: Iterable[Turn], roles: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Return the rows of the drift watch for new turns of an episode."""
+    rows = {}
+    arm, number = key.rsplit("/", 1)
+    for turn in turns:
+        notes = turn.notes.get("drift")
+        if notes is None:
+            continue
+        state, control = notes["state"] or {}, notes["control_state"] or {}
+        rows[f"{key}/{turn.step}/{turn.agent}"] = {
+            "arm": arm,
+            "number": int(number),
+            "step": turn.step,
+            "agent": turn.agent,
+            **{name: notes[name] for name in ("role", "turn", "projection", "control", "score", "watched")},
+            "limit": state.get("limit"),
+            "drifted": state.get("drifted", False),
+            "alarms": state.get("alarms", 0),
+            "control_alarms": control.get("alarms", 0),
+            "held": turn.notes.get("held"),
+        }
+    return rows
+
+
+def episode_row(
+    key: str, episode: Episode, unscreened: Sequence[str], failures: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the row of a finished episode: its facts without its turns, and the marks on it.
+
+    Args:
+        key: `arm/number`.
+        episode: With its turns.
+        unscreened: Roles in it that no screen let in.
+        failures: Rows of answers that did not come and had stopped it before.
+    """
+    arm, number = key.rsplit("/", 1)
+    row = episode.row()
+    turns = row.pop("turns")
+    silent = [
+        {"step": turn["step"], "agent": turn["agent"], "reason": reason}
+        for turn in turns
+        for reason in turn["notes"].get("failures", ())
+    ]
+    stopped = [{name: row[name] for name in ("step", "agent", "reason")} for row in failures]
+    return {
+        "arm": arm,
+        "number": int(number),
+        "fallbacks": episode.fallbacks,
+        "unscreened": list(unscreened),
+        "failures": [*stopped, *silent],
+        "interventions": sum(len(turn["notes"].get("interventions", {}).get("applied", ())) for turn in turns),
+        **row,
+        "steps": len({turn["step"] for turn in turns}),
+    }
