@@ -84,19 +84,20 @@ def test_strength_zero_is_bit_identical_and_installs_no_hook(model: LocalModel) 
 
 def test_identical_prompts_are_prefilled_once(model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    original = model._network.prefix
+    original = model._network.extend
 
-    def counting(prompts, steerer):
-        seen.append(len(prompts))
-        return original(prompts, steerer)
+    def counting(rows, *others, **named):
+        seen.append(len(rows))
+        return original(rows, *others, **named)
 
-    monkeypatch.setattr(model._network, "prefix", counting)
+    monkeypatch.setattr(model._network, "extend", counting)
     one = Intervention(vector(1), 2.0, 1)
     many = [chat("same")] * 8
     model.generate(many, TOKENS, Steering(tuple((Intervention(vector(i), 1.0, 1),) for i in range(8))))
     everywhere = Intervention(vector(2), 2.0, 1, positions="all")
     model.generate(many, TOKENS, Steering(((one,), (everywhere,), (everywhere,), (), (), (one,), (one,), (one,))))
-    assert seen == [1, 2]
+    # Steered before its last token, the prompt is still run once up to the block that is steered.
+    assert seen == [1, 1]
 
 
 def test_a_row_draws_the_same_whatever_its_neighbours(model: LocalModel) -> None:

@@ -83,6 +83,29 @@ class TestSharedHeads:
         heads = [common(whole[:3]), common(whole[3:])]
         assert ran == [sum(heads), sum(map(len, whole)) - 3 * sum(heads)]
 
+    def test_one_prompt_under_many_steerings_goes_its_own_ways_from_the_first_steered_block(self, model, monkeypatch):
+        rows = [(EVERYWHERE[0],), (EVERYWHERE[1],), (), (Intervention(vector(4), 1.5, 2, positions="all"),)] * 2
+        chats = [chat("Why?")] * 4 + [chat(QUESTIONS[1])] * 4
+        widened: list[int] = []
+        original = model._network.widened_prefix
+        monkeypatch.setattr(
+            model._network, "widened_prefix", lambda p, *rest: (widened.append(len(p)), original(p, *rest))[1]
+        )
+        replies = model.generate(chats, Sampling(10, 0.0), Steering(tuple(rows)))
+        expected = [greedy(model, c, 10, row) for c, row in zip(chats, rows, strict=True)]
+        assert [list(reply.token_ids) for reply in replies] == expected
+        assert widened == [2]
+        assert len({tuple(tokens) for tokens in expected[:4]}) > 1
+
+    def test_a_model_that_cannot_be_widened_is_found_out(self, model, monkeypatch):
+        network = model._network
+        assert network._can_widen()
+        monkeypatch.setattr(network.model.config, "sliding_window", 8, raising=False)
+        assert not network._can_widen()
+        monkeypatch.undo()
+        monkeypatch.setattr("rolecraft.models._network.widening", lambda rows: lambda module, inputs, output: None)
+        assert not network._can_widen()
+
     def test_steering_at_every_position(self, model):
         chats = [chat(question) for question in QUESTIONS] * 2
         rows = [(EVERYWHERE[place // 3],) for place in range(6)]

@@ -23,6 +23,7 @@ REWARD_COLUMNS = ("arm", "agent", "mean", "low", "high", "n", "gain", "gain_low"
 
 def simulate(
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="A study file: world, lock, arms.")],
+    lock: Annotated[Path | None, typer.Option(help="The roles.lock to cast from. Default: the study's.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: a new one under runs/.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     dry_run: Annotated[
@@ -40,7 +41,7 @@ def simulate(
     if resume and out is None:
         raise UserError("--resume goes on with the run in --out; give --out RUN.")
     limit = Budget.parse(budget) if budget else None
-    read = read_study(study)
+    read = read_study(study, lock)
     if dry_run:
         _forecast(read, json)
         return

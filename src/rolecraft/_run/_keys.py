@@ -10,6 +10,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
 
 def plain(value: Any) -> Any:
     """Reduce a value to what JSON holds, so that equal meanings become equal values.
@@ -47,7 +49,7 @@ def canonical_json(value: Any) -> str:
         TypeError: If the value has no JSON form.
         ValueError: If it holds NaN or an infinity.
     """
-    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(plain(value))
 
 
 def digest(value: Any) -> bytes:

@@ -71,7 +71,7 @@ from rolecraft.agents._social_agents import (
 )
 from rolecraft.agents._social_bayes import BayesNegotiator
 from rolecraft.agents._social_reading import SceneReading, read_scene
-from rolecraft.agents._think_act import FORMS, Reader, Reading, ThinkAct, parse_counts
+from rolecraft.agents._think_act import FORMS, Form, Reader, Reading, ThinkAct, parse_counts
 from rolecraft.agents._tool_choice import NONE, ToolChooser, value_spans
 from rolecraft.agents._tool_loop import ToolLoop, replay_calls
 from rolecraft.agents._tools import Argument, Call, Tool, ToolRegistry, ToolResult, execute
@@ -112,6 +112,7 @@ __all__ = [
     "DialoguePrompts",
     "Drawn",
     "EchoAgent",
+    "Form",
     "FreeBeliefs",
     "GreedyAgent",
     "IncognitaPlanner",

@@ -21,9 +21,9 @@ INSTALL = "pip install --no-deps gdm-concordia==2.1.0 && pip install absl-py ter
 """What installs Concordia beside this package: of its own dependencies, google-generativeai wants protobuf below 6."""
 
 try:
-    from concordia.language_model import language_model as _models  # type: ignore[import-not-found,unused-ignore]
-    from concordia.typing import entity as _entities  # type: ignore[import-not-found,unused-ignore]
-    from concordia.typing import prefab as _prefabs  # type: ignore[import-not-found,unused-ignore]
+    from concordia.language_model import language_model as _models
+    from concordia.typing import entity as _entities
+    from concordia.typing import prefab as _prefabs
 except ImportError as _error:
     raise MissingDependencyError(
         f"Concordia cannot be imported ({_error}). Its dependencies do not fit the versions here, and its engine does "

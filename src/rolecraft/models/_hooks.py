@@ -211,6 +211,16 @@ class Steerer:
         return mask if bool(mask.any()) else False
 
 
+def widening(rows: Tensor) -> Hook:
+    """Return a hook after which a block's rows are `rows` of those it was given, repeats among them."""
+
+    def widen(module: nn.Module, inputs: Any, output: Any) -> Any:
+        state = state_of(output)[rows]
+        return (state, *output[1:]) if isinstance(output, tuple) else state
+
+    return widen
+
+
 def state_of(output: Any) -> Tensor:
     """Return the hidden states in what a decoder block returned: a tensor, or a tuple that begins with one."""
     state: Tensor = output[0] if isinstance(output, tuple) else output

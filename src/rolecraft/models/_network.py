@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rolecraft.conditioning._steering import Steering
 from rolecraft.models import _attention
 from rolecraft.models._cache import RowCache
-from rolecraft.models._hooks import PROMPT, Steerer, find_blocks, steered
+from rolecraft.models._hooks import PROMPT, Steerer, find_blocks, hooked, steered, widening
 
 
 class Network:
@@ -34,24 +34,51 @@ class Network:
         self.dtype = weight.dtype
         self.device = weight.device
         self._plain_head = self._has_plain_head()
+        self.widens = self._can_widen()
+        """Whether `widened_prefix` may be used."""
 
     def steered(self, steering: Steering) -> AbstractContextManager[Steerer]:
         """Install the hooks that `steering` needs while the context lasts."""
         return steered(self.blocks, steering, self.dtype, self.device)
 
-    def prefix(self, prompts: Sequence[Sequence[int]], steerer: Steerer) -> RowCache:
+    def prefix(self, prompts: Sequence[Sequence[int]], steering: Steering) -> RowCache:
         """Run prompts without their last token, left-aligned, and return their keys and values.
 
         Args:
             prompts: Token ids, one or more per prompt.
-            steerer: Told which tokens are real.
+            steering: One entry per prompt.
         """
         cache = RowCache(self.sites, max(map(len, prompts)) - 1)
-        self.extend([prompt[:-1] for prompt in prompts], cache, steerer)
+        with self.steered(steering) as steerer:
+            self.extend([prompt[:-1] for prompt in prompts], cache, steerer)
+        return cache
+
+    def widened_prefix(
+        self, prompts: Sequence[Sequence[int]], rows: Sequence[int], steering: Steering, site: int
+    ) -> RowCache:
+        """Return what `prefix` does for the prompts `rows`, each run once up to the end of block `site`.
+
+        Args:
+            prompts: Token ids, one or more per prompt.
+            rows: Which prompt each row has.
+            steering: One entry per row; nothing is steered before `site`.
+            site: The block behind which rows go on by themselves.
+        """
+        cache, index = RowCache(self.sites, max(map(len, prompts)) - 1), torch.tensor(rows, device=self.device)
+        # Hooks run in the order in which they were installed: rows are widened before they are steered.
+        with hooked(self.blocks, {site: widening(index)}), self.steered(steering) as steerer:
+            self.extend([prompt[:-1] for prompt in prompts], cache, steerer, index=index)
+        for layer in cache.layers[: site + 1]:
+            layer.keep(index)
         return cache
 
     def extend(
-        self, rows: Sequence[Sequence[int]], cache: RowCache, steerer: Steerer, behind: Sequence[int] | None = None
+        self,
+        rows: Sequence[Sequence[int]],
+        cache: RowCache,
+        steerer: Steerer,
+        behind: Sequence[int] | None = None,
+        index: Tensor | None = None,
     ) -> None:
         """Run prompt tokens, right-padded, behind what the cache holds.
 
@@ -62,11 +89,12 @@ class Network:
             cache: Written in place.
             steerer: Told which tokens are real.
             behind: Real tokens of each row that the cache holds, right-aligned; None: an empty cache.
+            index: Which of the rows those are that are steered; None: all, as they are.
         """
         if not any(rows):
             return
         ids, real = pad_right(rows, self.device)
-        steerer.kinds = real * PROMPT
+        steerer.kinds = (real if index is None else real[index]) * PROMPT
         inputs: dict[str, Tensor] = {}
         if behind is not None:
             lengths, width = torch.tensor(behind, device=self.device)[:, None], max(behind)
@@ -120,6 +148,27 @@ class Network:
         states = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         logits = self.model.get_output_embeddings()(states)
         return torch.equal(logits, self.model(input_ids=ids, use_cache=False).logits)
+
+    @torch.inference_mode()
+    def _can_widen(self) -> bool:
+        """Return whether rows may be repeated between two blocks: not where a mask or a table is made per row."""
+        config = self.model.config.get_text_config()
+        if getattr(config, "sliding_window", None) or set(getattr(config, "layer_types", None) or ()) - {
+            "full_attention"
+        }:
+            return False
+        prompts, rows = [[0, 1, 2], [2, 0]], [1, 0, 1]
+        steering = Steering.uniform((), len(rows))
+        plain = self.prefix([prompts[row] for row in rows], steering).layers[-1].used()
+        try:
+            wide = self.widened_prefix(prompts, rows, steering, 0).layers[-1].used()
+        except (RuntimeError, TypeError, ValueError):
+            return False
+        limit = 64 * torch.finfo(self.dtype).eps
+        return all(
+            one.shape == other.shape and torch.allclose(one[:, :, :1].float(), other[:, :, :1].float(), limit, limit)
+            for one, other in zip(plain, wide, strict=True)
+        )
 
     @contextmanager
     def _head_on(self, chosen: Tensor) -> Iterator[None]:

@@ -26,8 +26,9 @@ class Family(NamedTuple):
 class Prefixes:
     """Keys and values of every row's prompt without its last token.
 
-    Equal prompts under equal steering are one. Where many of those begin alike, as a role's system text does before
-    each question, their common head is computed first, once, and each goes on from it.
+    Equal prompts under equal steering are one. Equal prompts under different steering are one up to the first block
+    that is steered. Else, where many begin alike, as a role's system text does before each question, their common head
+    is computed first, once, and each goes on from it.
 
     Args:
         network: The model.
@@ -78,17 +79,22 @@ def _run(
     network: Network, prompts: Sequence[Sequence[int]], changes: Sequence[Hashable], steering: Steering
 ) -> tuple[RowCache, list[int]]:
     """Run distinct prompts; return their cache and the column in which each begins."""
+    starts = [0] * len(prompts)
+    place: dict[tuple[int, ...], int] = {}
+    rows = [place.setdefault(tuple(prompt), len(place)) for prompt in prompts]
+    if network.widens and steering.sites and len(place) <= _WORTH * len(prompts):
+        # The same prompts under several steerings are the same up to the first block that is steered.
+        return network.widened_prefix(list(place), rows, steering, min(steering.sites)), starts
     found = families([prompt[:-1] for prompt in prompts], changes)
     if not worth_sharing([len(prompt) - 1 for prompt in prompts], found):
-        with network.steered(steering) as steerer:
-            return network.prefix(prompts, steerer), [0] * len(prompts)
+        return network.prefix(prompts, steering), starts
     eldest = [family.members[0] for family in found]
-    with network.steered(steering.select(eldest)) as steerer:
-        # One token more than the head, because the last one is not run.
-        heads = network.prefix([prompts[i][: f.head + 1] for i, f in zip(eldest, found, strict=True)], steerer)
-    family_of = {member: place for place, family in enumerate(found) for member in family.members}
-    of_prompt = [family_of[place] for place in range(len(prompts))]
-    behind = [found[place].head for place in of_prompt]
+    # One token more than the head, because the last one is not run.
+    first = [prompts[member][: family.head + 1] for member, family in zip(eldest, found, strict=True)]
+    heads = network.prefix(first, steering.select(eldest))
+    family_of = {member: number for number, family in enumerate(found) for member in family.members}
+    of_prompt = [family_of[row] for row in range(len(prompts))]
+    behind = [found[number].head for number in of_prompt]
     tails = [prompt[head:-1] for prompt, head in zip(prompts, behind, strict=True)]
     cache = heads.expanded(of_prompt, behind, max(behind) + max(map(len, tails)))
     with network.steered(steering) as steerer:

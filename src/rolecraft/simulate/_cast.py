@@ -14,7 +14,7 @@ from rolecraft.roles import load_inventory
 from rolecraft.screening import load_lock
 from rolecraft.screening._lock import file_hash
 from rolecraft.simulate._interventions import check_interventions
-from rolecraft.worlds import World, make_world
+from rolecraft.worlds import World
 
 if TYPE_CHECKING:
     from rolecraft.screening import Admission
@@ -28,8 +28,10 @@ def check_study(study: SimulationStudy, model: LanguageModel) -> tuple[dict[str,
         UserError: If anything the study names cannot be used.
         LockError: If the lock refuses a role.
     """
-    world = make_world(study.world.name, study.world.options)
+    world = study.make_world()
     world.reset(study.seed)
+    if study.memory:
+        study.memory.build(model)
     cast, population = _admitted(study, model)
     _check_seats(study, world, population)
     check_interventions(study.interventions, world, list(cast), list(study.arms))

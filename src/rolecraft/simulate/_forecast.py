@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rolecraft.conditioning import conditioned
 from rolecraft.models import LanguageModel, Sampling, ServedModel, chat
 from rolecraft.simulate._records import CHARACTERS_PER_TOKEN
-from rolecraft.worlds import Act, Rules, Table, Turn, View, make_world, play_all
+from rolecraft.worlds import Act, Rules, Table, Turn, View, play_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,7 +77,7 @@ class _Filler:
 
 
 def _sample(study: SimulationStudy, number: int) -> tuple[Turn, ...]:
-    world = make_world(study.world.name, study.world.options)
+    world = study.make_world()
     table = Table(world, dict.fromkeys(world.agents, _Filler(study.max_tokens)), number)
     [episode] = play_all([table], replace(Rules(study.limit), hashes=False))
     return episode.turns

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rolecraft._run import derive_seed
-from rolecraft.agents import RolePolicy
+from rolecraft.agents import RolePolicy, ThinkAct
 from rolecraft.models import LanguageModel, Sampling
 from rolecraft.screening._answers import shared_model
 from rolecraft.screening._scores import build_judge
@@ -16,7 +16,7 @@ from rolecraft.simulate._acting import DirectedPolicy, adjust_part
 from rolecraft.simulate._drift import DriftWatch, find_directions, screen_references
 from rolecraft.simulate._interventions import StudyDirector
 from rolecraft.simulate._records import DRIFT, EPISODES, FAILURES, STEPS, drift_rows, episode_row
-from rolecraft.worlds import Episode, Rules, Table, Turn, make_world, play_all
+from rolecraft.worlds import Episode, Rules, Table, Turn, play_all
 
 if TYPE_CHECKING:
     from rolecraft.screening import Admission
@@ -71,7 +71,8 @@ class Player:
         def on_step(new: Mapping[int, Sequence[Turn]]) -> None:
             keep(self._step_rows(shard, new))
 
-        rules = Rules(self.study.limit, self.study.repairs, self.study.on_illegal)
+        recall = max(Rules.recall, self.study.memory.recall if self.study.memory else 0)
+        rules = Rules(self.study.limit, self.study.repairs, self.study.on_illegal, recall)
         episodes = play_all(tables, rules, on_step)
         keep({EPISODES: {shard.key(place): self._row(shard, place, one) for place, one in enumerate(episodes)
                          if one.ended != "failed"}})  # fmt: skip
@@ -100,7 +101,7 @@ class Player:
         return episode_row(shard.key(place), episode, unscreened, shard.failures[place])
 
     def _table(self, shard: Shard, place: int, policy: DirectedPolicy) -> Table:
-        world = make_world(self.study.world.name, self.study.world.options)
+        world = self.study.make_world()
         seating, number = shard.seatings[place], shard.numbers[place]
         planned = {
             str(position): one
@@ -125,7 +126,9 @@ class Player:
                 name: replace(part, conditioner="prompt", strength=None, direction=None) for name, part in cast.items()
             }
         bare = conditioning == "none"
-        inner = RolePolicy(self._loaded, cast, sampling, bare=bare, adjust=adjust_part)
+        memory = self.study.memory.build(self._loaded) if self.study.memory else None
+        reader = ThinkAct(self.study.think) if self.study.think else None
+        inner = RolePolicy(self._loaded, cast, sampling, bare, adjust_part, memory=memory, reader=reader)
         return DirectedPolicy(inner, cast, self._watch_of(arm, bare), self.study.retries)
 
     def _watch_of(self, arm: str, bare: bool) -> DriftWatch | None:

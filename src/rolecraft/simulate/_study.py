@@ -9,11 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from rolecraft._files import read_mapping
 from rolecraft._run import Budget
+from rolecraft.agents import Form
 from rolecraft.errors import UserError, did_you_mean
 from rolecraft.roles._role import describe
 from rolecraft.simulate._drift import DriftRule
 from rolecraft.simulate._interventions import PlannedIntervention
-from rolecraft.worlds import OnIllegal
+from rolecraft.simulate._mind import MemoryChoice
+from rolecraft.worlds import Asynchronous, OnIllegal, World, make_world
 
 Conditioning = Literal["locked", "prompt", "none"]
 CONDITIONINGS: tuple[Conditioning, ...] = get_args(Conditioning)
@@ -73,6 +75,9 @@ class SimulationStudy(BaseModel):
     episodes: int = Field(default=8, ge=1)
     """Per arm."""
     seed: int = 0
+    pace: float | dict[str, float] | None = None
+    """Mean ticks between an agent's acts, of all or by agent: agents act when they are ready, see
+    `rolecraft.worlds.Asynchronous`. None: in turn or all at once, as the world has it."""
     limit: int = Field(default=200, ge=1)
     """Most steps of an episode."""
     repairs: int = Field(default=1, ge=0)
@@ -83,6 +88,10 @@ class SimulationStudy(BaseModel):
     top_p: float = Field(default=0.95, gt=0, le=1)
     together: int = Field(default=32, ge=1)
     """Episodes played side by side: how fast it goes, not what comes out."""
+    memory: MemoryChoice | None = None
+    """What agents remember of their own earlier turns, within a bound; None: what the world shows them."""
+    think: Form | None = None
+    """A form in which agents think before they act, where text is free; nobody else sees the thought."""
     allow_unscreened: bool = False
     """Let roles in that the lock refuses, by prompt; every episode with one says so."""
     interventions: tuple[PlannedIntervention, ...] = ()
@@ -100,6 +109,15 @@ class SimulationStudy(BaseModel):
     """Stops the run when it is used up: `100ktok`, `10min`, `2.50usd`, or several by a comma."""
     serving: Serving = Serving()
 
+    def make_world(self) -> World:
+        """Make a world of this study.
+
+        Raises:
+            UserError: If there is no such world, or it refuses an option or a pace.
+        """
+        world = make_world(self.world.name, self.world.options)
+        return world if self.pace is None else Asynchronous(world, self.pace)
+
     @field_validator("budget")
     @classmethod
     def _readable(cls, text: str) -> str:
@@ -108,8 +126,12 @@ class SimulationStudy(BaseModel):
         return text
 
 
-def read_study(path: str | Path) -> SimulationStudy:
+def read_study(path: str | Path, lock: str | Path | None = None) -> SimulationStudy:
     """Read a study file.
+
+    Args:
+        path: The file.
+        lock: Instead of the one that the file names.
 
     Raises:
         UserError: If it cannot be read, or a field is unknown, missing or out of range; file and field are named.
@@ -118,6 +140,8 @@ def read_study(path: str | Path) -> SimulationStudy:
     data = read_mapping(path)
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a mapping of fields ({', '.join(SimulationStudy.model_fields)}).")
+    if lock is not None:
+        data = {**data, "lock": str(Path(lock).absolute())}
     unknown = [str(name) for name in data if name not in SimulationStudy.model_fields]
     if unknown:
         raise UserError(

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rolecraft.worlds._answers import ANSWER_TYPES, AnswerType, Graded, accuracy, clean, grade
+from rolecraft.worlds._asynchronous import Asynchronous
 from rolecraft.worlds._avalon import Avalon
 from rolecraft.worlds._avalon_rules import (
     AVALON_EVIL,
@@ -25,6 +26,7 @@ from rolecraft.worlds._closed_tasks import (
     right_option,
     task_named,
 )
+from rolecraft.worlds._conversation import Conversation
 from rolecraft.worlds._dialogue import FAREWELLS, STOP_RULES, Dialogue, DialogueView, read_dialogue
 from rolecraft.worlds._dialogue_forms import (
     FAULTS,
@@ -93,6 +95,7 @@ __all__ = [
     "Act",
     "AnswerType",
     "Asked",
+    "Asynchronous",
     "Avalon",
     "AvalonProposal",
     "AvalonQuest",
@@ -101,6 +104,7 @@ __all__ = [
     "ClosedItem",
     "ClosedTask",
     "Commitment",
+    "Conversation",
     "Dialogue",
     "DialogueView",
     "Director",

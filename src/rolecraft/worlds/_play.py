@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -305,7 +305,7 @@ def _sign(turns: Iterable[Turn], before: str, after: str) -> None:
 
 def _seed(seed: int, agent: str, step: int, attempt: int) -> int:
     """Return `derive_seed(seed, agent, step, attempt)`, several times as fast: there is one per decision."""
-    text = f"[{seed},{json.dumps(agent)},{step},{attempt}]"
+    text = f"[{seed},{encode_basestring_ascii(agent)},{step},{attempt}]"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 

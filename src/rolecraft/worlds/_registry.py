@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from rolecraft._options import call_with
 from rolecraft.errors import UserError, did_you_mean
 from rolecraft.worlds._world import World
 
 WORLDS: Mapping[str, tuple[str, str]] = {
     "avalon": ("_avalon", "Avalon"),
+    "conversation": ("_conversation", "Conversation"),
     "dialogue": ("_dialogue", "Dialogue"),
     "gymnasium": ("adapters._gymnasium", "GymnasiumWorld"),
     "incognita": ("_incognita", "Incognita"),
@@ -40,15 +41,4 @@ def make_world(name: str, options: Mapping[str, Any] | None = None) -> World:
         raise UserError(f"there is no world {name!r} (worlds: {', '.join(WORLDS)}).{did_you_mean(name, WORLDS)}")
     module, attribute = WORLDS[name]
     kind: type[World] = getattr(import_module(f"{__package__}.{module}"), attribute)
-    known = inspect.signature(kind).parameters
-    given = dict(options or {})
-    for option in given:
-        if option not in known:
-            raise UserError(
-                f"world {name!r} has no option {option!r} (options: {', '.join(known) or 'none'})."
-                + did_you_mean(option, known)
-            )
-    missing = [option for option, found in known.items() if found.default is found.empty and option not in given]
-    if missing:
-        raise UserError(f"world {name!r} needs the option {missing[0]!r}.")
-    return kind(**given)
+    return call_with(kind, options or {}, f"world {name!r}")
