@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rolecraft.conditioning import Intervention, Steering
 from rolecraft.models import LocalModel, Sampling, chat
 from rolecraft.models import _prefix as prefix_module
-from rolecraft.models._prefix import families, neighbourly, worth_sharing
+from rolecraft.models._prefix import families, worth_sharing
 from rolecraft.testing import tiny_model
 from tests.models._reference import greedy, vector
 
@@ -106,11 +106,11 @@ class TestSharedHeads:
         monkeypatch.setattr("rolecraft.models._network.widening", lambda rows: lambda module, inputs, output: None)
         assert not network._can_widen()
 
-    def test_steering_at_every_position(self, model):
-        chats = [chat(question) for question in QUESTIONS] * 2
+    def test_heads_are_shared_by_prompts_under_the_same_steering_alone(self, model, monkeypatch):
+        monkeypatch.setattr(model._network, "widens", False)
+        chats = [chat(question, ROLES[0]) for question in QUESTIONS] * 2
         rows = [(EVERYWHERE[place // 3],) for place in range(6)]
         expected = [greedy(model, c, 10, row) for c, row in zip(chats, rows, strict=True)]
-        # Rows of one steering are apart in the call, and come together in the batch.
         order = [0, 3, 1, 4, 2, 5]
         replies = model.generate([chats[i] for i in order], Sampling(10, 0.0), Steering(tuple(rows[i] for i in order)))
         assert [list(reply.token_ids) for reply in replies] == [expected[i] for i in order]
@@ -134,9 +134,3 @@ class TestSharedHeads:
             ours = cache.layers[-1].used()
             for mine, other in zip(ours, (keys, values), strict=True):
                 np.testing.assert_allclose(mine[row, :, found.width - one.width :], other[0], atol=1e-5)
-
-    def test_rows_of_one_early_steering_are_neighbours(self):
-        late = Intervention(vector(3), 1.0, 1)
-        rows = Steering(((EVERYWHERE[0],), (EVERYWHERE[1],), (late,), (EVERYWHERE[0],), ()))
-        keys = neighbourly([[1, 2], [1], [1], [1], [1, 2, 3]], rows)
-        assert sorted(range(5), key=lambda row: keys[row]) == [2, 4, 3, 0, 1]

@@ -19,7 +19,6 @@ from rolecraft.models._base import Chat, Completion, FloatArray, Sampling
 from rolecraft.models._decode import Decoded, decode
 from rolecraft.models._hooks import LAST, NEW, check_steering, touched
 from rolecraft.models._network import Network, batches
-from rolecraft.models._prefix import neighbourly
 from rolecraft.models._score import POOLINGS, Pooling, pool, score
 
 _SCORED_TOKENS = 1024
@@ -37,8 +36,8 @@ class LocalModel:
         name: Model string.
         revision: What identifies the weights; default: a hash over the parameters.
         batch_rows: Most rows decoded together.
-        batch_tokens: Most tokens (prompts and new ones, padded) whose keys and values one batch may hold; 8192 of
-            SmolLM2-135M take 180 MiB in bfloat16.
+        batch_tokens: Most tokens (prompts and new ones, padded) whose keys and values one batch may hold; 16384
+            of SmolLM2-135M take 360 MiB in bfloat16.
         blocks: Dotted path of the decoder blocks, for an architecture that is not found by itself.
 
     Raises:
@@ -54,7 +53,7 @@ class LocalModel:
         name: str = "local:memory",
         revision: str | None = None,
         batch_rows: int = 256,
-        batch_tokens: int = 8192,
+        batch_tokens: int = 16384,
         blocks: str | None = None,
     ) -> None:
         if not tokenizer.chat_template:
@@ -185,7 +184,7 @@ class LocalModel:
             else:
                 fitting.append(row)
         sizes = [(len(prompts[row]) + sampling.max_tokens,) for row in fitting]
-        order = neighbourly([prompts[row] for row in fitting], steering.select(fitting))
+        order = [(len(prompts[row]), prompts[row]) for row in fitting]
         with self._exclusive():
             for batch in batches(sizes, order, self.batch_rows, (self.batch_tokens,)):
                 rows = [fitting[place] for place in batch]
@@ -218,8 +217,7 @@ class LocalModel:
         prompts, tokens = self._encode_pairs(chats, replies)
         results: list[FloatArray] = [np.zeros(0, dtype=np.float32) for _ in chats]
         filled = [row for row, reply in enumerate(tokens) if reply]
-        keys = neighbourly([prompts[row] for row in filled], steering.select(filled))
-        order = [(*key, len(tokens[row])) for key, row in zip(keys, filled, strict=True)]
+        order = [(len(prompts[row]), prompts[row], len(tokens[row])) for row in filled]
         sizes = [(len(prompts[row]) + len(tokens[row]), len(tokens[row])) for row in filled]
         with self._exclusive():
             for batch in batches(sizes, order, self.batch_rows, (self.batch_tokens, _SCORED_TOKENS)):

@@ -63,18 +63,6 @@ class Prefixes:
         return self._cache.expanded(self._of_row, self.lengths, capacity, turned, starts)
 
 
-def neighbourly(prompts: Sequence[Sequence[int]], steering: Steering) -> list[tuple[int, int, Sequence[int]]]:
-    """Return a sort key per row that puts rows of like length side by side, those with the same early steering first.
-
-    Only rows that are steered before their last prompt token alike can share a head.
-    """
-    rank: dict[Hashable, int] = {(): 0}
-    keys = [tuple(map(id, early(row))) for row in steering.rows]
-    for key in keys:
-        rank.setdefault(key, len(rank))
-    return [(rank[key], len(prompt), prompt) for key, prompt in zip(keys, prompts, strict=True)]
-
-
 def _run(
     network: Network, prompts: Sequence[Sequence[int]], changes: Sequence[Hashable], steering: Steering
 ) -> tuple[RowCache, list[int]]:
