@@ -79,7 +79,10 @@ def print_summary(found: dict[str, Any]) -> None:
     """Print what `describe` returns."""
     arms = [{**arm, **{name: _counts(arm[name]) for name in ("ended", "outcomes")}} for arm in found["arms"]]
     print_table(arms, ARM_COLUMNS, wrap=["outcomes"])
-    print_table(found["rewards"], REWARD_COLUMNS, title="reward per agent; gain over the last arm, paired by episode")
+    if any(row["low"] or row["high"] for row in found["rewards"]):  # nothing is earned in every world
+        print_table(
+            found["rewards"], REWARD_COLUMNS, title="reward per agent; gain over the last arm, paired by episode"
+        )
     if found["drift"]:
         rows = [{**row, "held": _counts(row["held"])} for row in found["drift"]]
         print_table(rows, DRIFT_COLUMNS, title="drift; control: what a random direction would have called drifted")
