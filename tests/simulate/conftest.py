@@ -13,18 +13,19 @@ from rolecraft.worlds import WORLDS
 from tests.simulate import chatter
 
 ROLES = ("pirate", "poet", "chef")
+EIGHT = (*ROLES, "soldier", "ghost", "teacher", "tutor", "translator")
 
 
 @pytest.fixture
 def write_lock(tmp_path: Path):
-    """Write a lock that lets `ROLES` in by prompt and flags the judge; fields of single roles may be replaced."""
+    """Write a lock that lets roles in by prompt and flags the judge; fields of single roles may be replaced."""
     known = {role.id: role for role in load_inventory("core-v1")}
 
-    def write(model: str, revision: str, **changes: dict) -> Path:
+    def write(model: str, revision: str, roles: tuple[str, ...] = ROLES, **changes: dict) -> Path:
         entries = {
             name: {"role_hash": known[name].hash, "verdict": "PASS_PROMPT_ONLY", "conditioner": "prompt"}
             | changes.get(name, {})
-            for name in ROLES
+            for name in roles
         }
         entries["judge"] = {"role_hash": known["judge"].hash, "verdict": "FLAG", "conditioner": None, "reason": "loops"}
         content = Lock(
