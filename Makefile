@@ -35,7 +35,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 studies: setup
 	$(BIN)/python -m pytest -m slow
