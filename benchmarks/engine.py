@@ -25,13 +25,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import _engine_peers
 from _engine_peers import line_after
+from _entries import Entry, entry
 from rolecraft.agents import RolePolicy, ScriptedPolicy
 from rolecraft.worlds import Message, MessageLog, Table, World, one_line_per_message, play, play_all
 
 if TYPE_CHECKING:
     from rolecraft.models import LanguageModel
 
-Entry = dict[str, Any]
 ORDERS = {True: "all at once", False: "in turn"}
 BATCH = 32
 
@@ -119,20 +119,6 @@ def steps_per_second(
             if number:
                 speed[name].append(lines / taken)
     return speed
-
-
-def entry(name: str, unit: str, own: Sequence[float], peer: Sequence[float], conditions: str) -> Entry:
-    """Sum rounds up; `spread` is the smallest and largest ratio over rounds."""
-    ratios = [a / b for a, b in zip(own, peer, strict=True)]
-    return {
-        "name": name,
-        "ours": round(statistics.median(own), 3),
-        "peer": round(statistics.median(peer), 3),
-        "unit": unit,
-        "ratio": round(statistics.median(ratios), 3),
-        "spread": [round(min(ratios), 3), round(max(ratios), 3)],
-        "conditions": conditions,
-    }
 
 
 def scaling(sizes: Sequence[int], rounds: int) -> list[Entry]:

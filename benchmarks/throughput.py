@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from _entries import Entry, entry
 from rolecraft.conditioning import Intervention, LikelihoodMarginFilter, Steering, extract_directions
 from rolecraft.models import Embedder, LocalModel, Sampling, chat
 from rolecraft.models._cache import RowCache
@@ -42,7 +43,6 @@ QUESTIONS = (
     "Is it better to plan or to improvise?",
 )
 GREEDY = Sampling(TOKENS, 0.0)
-Entry = dict[str, Any]
 Row = tuple[int, float, int]
 """Role, strength, question."""
 
@@ -144,20 +144,6 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result
-
-
-def entry(name: str, unit: str, ours: Sequence[float], peer: Sequence[float], conditions: str) -> Entry:
-    """Sum rounds up; `spread` is the smallest and largest ratio over rounds."""
-    ratios = [a / b for a, b in zip(ours, peer, strict=True)]
-    return {
-        "name": name,
-        "ours": round(statistics.median(ours), 3),
-        "peer": round(statistics.median(peer), 3),
-        "unit": unit,
-        "ratio": round(statistics.median(ratios), 3),
-        "spread": [round(min(ratios), 3), round(max(ratios), 3)],
-        "conditions": conditions,
-    }
 
 
 def agreement(a: Sequence[tuple[int, ...]], b: Sequence[tuple[int, ...]]) -> float:

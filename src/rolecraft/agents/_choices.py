@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rolecraft.conditioning import Steering
 from rolecraft.errors import UserError
 from rolecraft.models import Chat, LanguageModel, choose
-from rolecraft.models._choice import _logprobs
+from rolecraft.models._choice import steered_logprobs
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def option_probabilities(
     flat = [(row, option) for key, row in first.items() for option in key[1]]
     rows = [row for row, _ in flat]
     scores = iter(
-        _logprobs(
+        steered_logprobs(
             model, [chats[row] for row in rows], [option for _, option in flat], steering and steering.select(rows)
         )
     )

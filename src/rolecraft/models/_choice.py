@@ -40,7 +40,7 @@ def choose(
             raise UserError(f"row {row}: options must be one or more non-empty texts, got {list(given)!r}.")
     flat = [option for given in options for option in given]
     rows = [row for row, given in enumerate(options) for _ in given]
-    scores = iter(_logprobs(model, [chats[row] for row in rows], flat, steering and steering.select(rows)))
+    scores = iter(steered_logprobs(model, [chats[row] for row in rows], flat, steering and steering.select(rows)))
     result = []
     for given in options:
         values = [next(scores) for _ in given]
@@ -48,9 +48,14 @@ def choose(
     return result
 
 
-def _logprobs(
+def steered_logprobs(
     model: LanguageModel, chats: Sequence[Chat], replies: Sequence[str], steering: Steering | None
 ) -> list[FloatArray]:
+    """Return what `LanguageModel.logprobs` does, under steering if there is any.
+
+    Raises:
+        UserError: If there is, and the model cannot be steered.
+    """
     if steering is None or not any(steering.rows):
         return model.logprobs(chats, replies)
     from rolecraft.models._local import LocalModel

@@ -6,7 +6,8 @@ and hedged statements.
 Adapted: the paper's roles, group size and formulas were not available: three referees, our own titles and the measures
 of `rolecraft.measures.measure_authority`. The planted study plays scripted referees, who read titles and stances from
 their prompts, with rates that are known. SmolLM2-135M takes the stance of higher log-probability in templated words;
-the titled referee opens against what the model itself leans to, so that there is something to shift.
+the titled referee opens against what the model itself leans to, so that there is something to shift. On record it took
+the answer shown first (or a tie) in every stance and both orders: its zeros are position bias, no finding on titles.
 Small: `rolecraft systems run authority-bias`. Paper's size: `--study smollm2 --full --set model=openai:NAME@URL --set
 data=FILE` with ChatEval's file (expected: expert and referent above legitimate, by holding, none where hedged).
 """
