@@ -35,6 +35,8 @@ class Peer(Protocol):
 
     name: str
     conditions: str
+    whole: bool
+    """Each agent is shown all that was said in the last step, not the last line alone."""
 
     def missing(self) -> str:
         """Return why it cannot be imported; empty if it can."""
@@ -59,6 +61,8 @@ def _unimportable(module: str) -> str:
 
 class _Concordia:
     """What both ways to use Concordia share: its engine, and a game master that needs no model."""
+
+    whole = False
 
     def missing(self) -> str:
         """Return why it cannot be imported."""
@@ -242,9 +246,10 @@ class Sotopia:
     name = "Sotopia"
     conditions = (
         "sotopia 0.1.5, ParallelSotopiaEnv and arun_one_episode without a database, its rule-based evaluator and no "
-        "judge; each agent is shown all that was said in the last turn, for the environment has no other way, and in "
-        "turn the others are asked too and do nothing"
+        "judge; each agent is shown all that was said in the last turn, for the environment has no other way, and so "
+        "in ours; in turn the others are asked too and do nothing"
     )
+    whole = True
 
     def missing(self) -> str:
         """Return why it cannot be imported."""

@@ -1,9 +1,26 @@
 """Overhead of the engine side by side with Concordia's and Sotopia's: `python benchmarks/engine.py [--quick]`.
 
 The scene: each agent sees the line that was said last and says one of its own, which counts on from it; so the last
-line proves that everybody heard. A script speaks for all. Ours records as it does for users: turns, receipts, views
-with history, a hash of the state before and after each step. Peers take turns with ours on the same scene, in this
+line proves that everybody heard. A script speaks for all. Peers take turns with ours on the same scene, in this
 process; their folders (see `_engine_peers.py`) are named by ROLECRAFT_PEERS, and a peer that is not there is left out.
+
+What each does for a line, so that a reader can judge how far the comparison is fair. No engine writes to disk, calls a
+model or prints; each makes its world, agents and log anew or resets them in every run, and keeps its record in memory.
+
+- Ours asks the world who acts, what each sees and what is legal, asks the policy, checks the answer, lets the world act
+  and hashes its state (SHA-256 of canonical JSON) before and after each step. The record is a turn per line with
+  observation, action, legal actions, hashes and notes; the world keeps its log of messages and a digest of it. The
+  receipt of an action that was accepted at once, the seed of a decision and what the agent recalls are worked out when
+  they are read, from what is on record; the script reads none of them, a policy that draws or recalls pays for it.
+- Concordia asks its game master for everything: whether the scene is over, what each entity sees, who is next, in
+  which form it may answer, and what comes of it, in strings that it parses; all at once, it does so in threads, so that
+  slow models overlap (ours asks all in one call instead). Its log has one entry a step. It does not check whether an
+  action is legal and hashes no state. `Concordia's engine alone` has entities and a game master of a line or two,
+  which keep less than our world does: that favours Concordia.
+- Sotopia asks its agents with asyncio, keeps every message to and from everyone as a pydantic object, asks its
+  evaluators each turn whether the scene is over, and shows every agent all that was said in the last turn; our scene
+  does the same against it (`whole`). In turn it also asks the others, who do nothing, which is its way and costs it.
+  It hashes no state either.
 
 The last entry is about generation: 32 agents decoded in one batch, against one agent at a time.
 """
@@ -27,7 +44,7 @@ import _engine_peers
 from _engine_peers import line_after
 from _entries import Entry, entry
 from rolecraft.agents import RolePolicy, ScriptedPolicy
-from rolecraft.worlds import Message, MessageLog, Table, World, one_line_per_message, play, play_all
+from rolecraft.worlds import MessageLog, Table, World, one_line_per_message, play, play_all
 
 if TYPE_CHECKING:
     from rolecraft.models import LanguageModel
@@ -41,10 +58,10 @@ class TalkingScene(World):
 
     name = "talking-scene"
 
-    def __init__(self, agents: int, lines: int, together: bool) -> None:
-        """Seat agents who say so many lines in all."""
+    def __init__(self, agents: int, lines: int, together: bool, whole: bool = False) -> None:
+        """Seat agents who say so many lines in all, and see the last one, or with `whole` all of the last step."""
         self.agents = tuple(f"agent-{place}" for place in range(agents))
-        self._lines, self._together = lines, together
+        self._lines, self._together, self._whole = lines, together, whole
 
     def reset(self, seed: int) -> None:
         """Start in silence."""
@@ -58,7 +75,7 @@ class TalkingScene(World):
         return self.agents if self._together else (self.agents[self._step % len(self.agents)],)
 
     def observe(self, agent: str) -> str:
-        """Return the last line."""
+        """Return the last line, or all lines of the last step."""
         return self._last
 
     def legal(self, agent: str) -> None:
@@ -73,16 +90,15 @@ class TalkingScene(World):
         return dict.fromkeys(self.agents, 0.0)
 
     def _apply(self, actions: Mapping[str, str]) -> None:
-        for agent, text in actions.items():
-            self._log.append(Message(self._step, agent, text))
-        self._last = one_line_per_message(self._log[-1:])
+        self._log.say(self._step, actions)
+        self._last = one_line_per_message(self._log[-len(actions) if self._whole else -1 :])
         self._said = hashlib.sha256(json.dumps([self._said, *actions.items()]).encode()).hexdigest()
         self._step += 1
 
 
-def ours(agents: int, lines: int, together: bool) -> Callable[[], str]:
+def ours(agents: int, lines: int, together: bool, whole: bool = False) -> Callable[[], str]:
     """Return a call that plays the scene with the rules' defaults and returns the last line."""
-    scene = TalkingScene(agents, lines, together)
+    scene = TalkingScene(agents, lines, together, whole)
     policy = ScriptedPolicy(lambda view: line_after(view.observation))
 
     def run() -> str:
@@ -161,9 +177,12 @@ def peers(sizes: Sequence[int], rounds: int) -> Iterator[list[Entry]]:
             for size in sizes:
                 lines = peer.lines(size, together)
                 many = max(lines, 2_000 // size * size if together else 2_000)
-                own = {"few": (lines, ours(size, lines, together)), "peer": (lines, peer.scene(size, lines, together))}
+                own = {
+                    "few": (lines, ours(size, lines, together, peer.whole)),
+                    "peer": (lines, peer.scene(size, lines, together)),
+                }
                 speed = steps_per_second(own, f"line {lines // size if together else lines}", rounds)
-                long = ours(size, many, together)
+                long = ours(size, many, together, peer.whole)
                 start = time.perf_counter()
                 long()
                 taken = time.perf_counter() - start

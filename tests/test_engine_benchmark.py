@@ -35,14 +35,16 @@ def test_the_script_counts_on_from_the_last_line(engine: ModuleType, heard: str,
     assert engine.line_after(heard) == said
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(("together", "last"), [(True, "line 4"), (False, "line 12")])
-def test_everybody_hears_the_line_before(engine: ModuleType, together: bool, last: str) -> None:
-    scene = engine.TalkingScene(3, 12, together)
+def test_everybody_hears_the_line_before(engine: ModuleType, together: bool, last: str, whole: bool) -> None:
+    scene = engine.TalkingScene(3, 12, together, whole)
     policy = ScriptedPolicy(lambda view: engine.line_after(view.observation))
     episode = play(scene, dict.fromkeys(scene.agents, policy), 1)
     assert [turn.agent for turn in episode.turns] == list(scene.agents) * 4
     assert episode.turns[-1].action == last
-    assert episode.turns[3].observation.startswith("[agent-2]")
+    shown = [line[:9] for line in episode.turns[3].observation.split("\n")]
+    assert shown == (["[agent-0]", "[agent-1]", "[agent-2]"] if whole and together else ["[agent-2]"])
     assert engine.ours(3, 12, together)() == last
     replay(scene, episode)
 

@@ -10,11 +10,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from rolecraft.errors import RoleError, UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SUFFIXES = (".yaml", ".yml", ".json", ".jsonl", ".csv")
 HEADER = "inventory.yaml"
@@ -198,6 +201,30 @@ def _read_csv(path: Path) -> Iterator[Record]:
             line = rows.line_num + 1
     except csv.Error as error:
         raise UserError(f"{path}:{rows.line_num}: not valid CSV: {error}.") from None
+
+
+def read_tensors(path: Path, expected: str) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+    """Read a safetensors file; nothing is unpickled.
+
+    Args:
+        path: The file.
+        expected: What it should be, for the message where it is missing.
+
+    Returns:
+        Metadata and tensors, each by name.
+
+    Raises:
+        UserError: If it is missing or not such a file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; expected {expected}.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError) as error:
+        raise UserError(f"{path}: not a readable safetensors file ({error}).") from None
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from rolecraft.errors import UserError, did_you_mean
 
 Made = TypeVar("Made")
+
+
+def refuse_unknown(given: Iterable[Any], known: Collection[str], what: str, kind: str = "field") -> None:
+    """Refuse the first name that is not known.
+
+    Args:
+        given: Names.
+        known: Those there are.
+        what: What they belong to, as an error begins.
+        kind: What they are names of.
+
+    Raises:
+        UserError: With all known names and the nearest one.
+    """
+    for name in given:
+        if name not in known:
+            near = did_you_mean(str(name), known)
+            raise UserError(f"{what} has no {kind} {name!r} ({kind}s: {', '.join(known) or 'none'}).{near}")
 
 
 def call_with(call: Callable[..., Made], options: Mapping[str, Any], what: str, **fixed: Any) -> Made:
@@ -25,11 +43,7 @@ def call_with(call: Callable[..., Made], options: Mapping[str, Any], what: str, 
     """
     found = inspect.signature(call).parameters
     known = {name: one for name, one in found.items() if name not in fixed and not name.startswith("_")}
-    for option in options:
-        if option not in known:
-            raise UserError(
-                f"{what} has no option {option!r} (options: {', '.join(known) or 'none'}).{did_you_mean(option, known)}"
-            )
+    refuse_unknown(options, known, what, "option")
     missing = [name for name, one in known.items() if one.default is one.empty and name not in options]
     if missing:
         raise UserError(f"{what} needs the option {missing[0]!r}.")

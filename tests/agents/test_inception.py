@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rolecraft.agents import (
     Brief,
     DialoguePolicy,
+    PreparedTask,
     bare_prompts,
     extract_solutions,
     generate_roles,
@@ -218,17 +219,30 @@ def test_the_specifier_sees_roles_idea_and_limit_and_is_held_to_it():
         return "A lunch of soup for twenty children\nunder thirty euros in all."
 
     found = specify_tasks(ScriptedModel(script), BRIEFS, words=8, seeds=[4, 5])
-    assert found == ["A lunch of soup for twenty children under"] * 2
+    assert found == [PreparedTask("A lunch of soup for twenty children under")] * 2
     for brief, (text, _) in zip(BRIEFS, asked, strict=True):
         assert all(word in text for word in (brief.assistant, brief.user, brief.task, "8 words"))
     assert [seed for _, seed in asked] == [4, 5]
-    assert specify_tasks(ScriptedModel(lambda chat, seed: " "), BRIEFS) == ["Plan a lunch.", "Train a knee."]
+
+
+def test_a_task_that_is_not_specified_stands_and_says_so():
+    model = ScriptedModel(lambda chat, seed: " " if "lunch" in chat[-1]["content"] else "Train a left knee.")
+    assert specify_tasks(model, BRIEFS) == [
+        PreparedTask("Plan a lunch.", "not specified: the reply is empty"),
+        PreparedTask("Train a left knee."),
+    ]
 
 
 def test_the_planner_appends_steps_after_the_task():
     model = ScriptedModel(lambda chat, seed: "Here:\n1. Buy.\n2) Cook.\n- Serve.\n4. Wash.")
-    assert plan_tasks(model, BRIEFS[:1], steps=3) == ["Plan a lunch.\n1. Buy.\n2. Cook.\n3. Serve."]
-    assert plan_tasks(ScriptedModel("echo"), BRIEFS[:1], steps=3) == ["Plan a lunch."]
+    assert plan_tasks(model, BRIEFS[:1], steps=3) == [PreparedTask("Plan a lunch.\n1. Buy.\n2. Cook.\n3. Serve.")]
+
+
+def test_a_task_that_is_not_planned_stands_and_says_so():
+    model = ScriptedModel(lambda chat, seed: "Buy, then cook.")
+    assert plan_tasks(model, BRIEFS[:1]) == [
+        PreparedTask("Plan a lunch.", "not planned: no list in the reply 'Buy, then cook.'")
+    ]
 
 
 @pytest.mark.parametrize(

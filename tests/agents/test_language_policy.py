@@ -1,4 +1,5 @@
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from rolecraft.agents import (
     option_probabilities,
     parse_counts,
 )
-from rolecraft.agents._failures import GIVE_UP
+from rolecraft.agents._failures import GIVE_UP, Failure, ask_rows
 from rolecraft.agents._language_policy import SPEECH
 from rolecraft.conditioning import Intervention, Steering
 from rolecraft.errors import BudgetExceededError, ServerError, UserError
@@ -223,6 +224,32 @@ class TestFailures:
         assert len(server.asked) == 1 + GIVE_UP
         assert all("no answer" in act.notes["failure"] for act in acts)
         assert "not asked" in acts[-1].notes["failure"]
+
+    def test_without_giving_up_every_row_is_asked_and_in_threads_no_slower_row_holds_up_the_others(self):
+        together = threading.Barrier(3, timeout=5)
+
+        def ask(rows):
+            if len(rows) > 1:
+                raise ServerError("the batch failed")
+            together.wait()
+            if rows[0] % 2:
+                raise ServerError(f"row {rows[0]}")
+            return [f"answer {rows[0]}"]
+
+        found = ask_rows(ask, 6, "waste", give_up=None, threads=3)
+        assert found == ["answer 0", Failure("row 1"), "answer 2", Failure("row 3"), "answer 4", Failure("row 5")]
+
+    def test_threads_that_give_up_begin_no_further_row(self):
+        asked = []
+
+        def ask(rows):
+            asked.append(list(rows))
+            raise ServerError("away")
+
+        found = ask_rows(ask, 50, "waste", give_up=4, threads=2)
+        assert 4 <= len(asked) - 1 <= 5
+        assert all(isinstance(one, Failure) for one in found)
+        assert found[-1].reason == "not asked, after 4 other rows failed: away"
 
     def test_a_budget_always_stops_the_run(self):
         class Spent(ScriptedModel):

@@ -75,6 +75,47 @@ def test_failed_episodes_are_named_and_resumed(study, rolecraft, tmp_path):
         assert rolecraft("simulate", path, "--out", tmp_path / "run", "--resume")[0] == 0
 
 
+def test_an_unfinished_episode_is_shown_as_far_as_it_was_played(study, rolecraft, tmp_path):
+    run = tmp_path / "run"
+    with FakeServer(lambda body, count: error(500, "melted") if count == 8 else completion(f"word {count}")) as server:
+        path = study(server, "together: 1")
+        assert rolecraft("simulate", path, "--out", run)[0] == 2
+        code, out, err = rolecraft("show", run, "--episode", "roles/1")
+        assert code == 0, err
+        assert "roles/1 in chatter" in out.splitlines()[0]
+        assert "UNFINISHED, 1 steps stored so far" in out.splitlines()[0]
+        assert out.count("-->") == 1
+        assert "--> word 7" in out
+        assert "no answer at step 1, bob: " in out
+        assert "melted" in out
+        assert "unfinished: neither rewards nor outcome yet; go on with rolecraft simulate --resume" in out
+        found = json.loads(rolecraft("show", run, "--episode", "roles/1", "--json")[1])
+        assert found["finished"] is False
+        assert [turn["action"] for turn in found["turns"]] == ["word 7"]
+        assert [lost["step"] for lost in found["failures"]] == [1]
+        assert f"ann ({found['roles']['ann']}) sees" in out
+        code, _, err = rolecraft("show", run, "--episode", "roles/3")
+        assert code == 2
+        assert "there is no episode 'roles/3'; the study has roles, each with /0 to /2." in err
+        assert rolecraft("simulate", path, "--out", run, "--resume")[0] == 0
+    out = rolecraft("show", run, "--episode", "roles/1")[1]
+    assert out.count("-->") == 6
+    assert "--> word 7" in out
+    assert "unfinished" not in out.lower()
+    finished = json.loads(rolecraft("show", run, "--episode", "roles/1", "--json")[1])
+    assert (finished["seed"], finished["roles"]) == (found["seed"], found["roles"])
+
+
+def test_an_episode_that_has_not_begun_says_so(study, rolecraft, tmp_path):
+    with FakeServer(lambda body, count: completion("word")) as server:
+        assert (
+            rolecraft("simulate", study(server, "together: 1"), "--out", tmp_path / "run", "--budget", "1tok")[0] == 3
+        )
+    out = rolecraft("show", tmp_path / "run", "--episode", "roles/2")[1]
+    assert "UNFINISHED, no steps stored so far" in out
+    assert "-->" not in out
+
+
 def test_workers_must_be_a_number_or_a_cluster(study, rolecraft, tmp_path):
     with FakeServer() as server:
         code, _, err = rolecraft("simulate", study(server), "--out", tmp_path / "run", "--workers", "many")

@@ -81,6 +81,24 @@ def test_a_question_may_not_name_its_role(core, question, found):
         assert repr(question) in finding.message
 
 
+def test_a_role_that_is_a_description_alone_is_told_so_once(core):
+    sketch = parse_role(
+        {
+            "id": "miller",
+            "name": "miller",
+            "description": "You grind corn in a mill by the river and talk to your customers all day.",
+        },
+        "made up",
+    )
+    [finding] = lint(Inventory("mine", "1", (sketch,)))
+    assert (finding.role, finding.rule, finding.severity) == ("miller", "thin", "warning")
+    assert finding.message.startswith("a description alone")
+    one_goal = sketch.edited(goals=("Keep the wheel turning.",))
+    messages = [finding.message for finding in lint(Inventory("mine", "1", (one_goal,)))]
+    assert len(messages) == 6
+    assert "instructions: 0 given, at least 5 expected" in messages
+
+
 def test_relations_within_the_inventory_pass(core):
     assert lint(replaced(core, "poet", relations={"chef": "neighbour"})) == []
 

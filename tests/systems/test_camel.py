@@ -158,6 +158,27 @@ def test_the_task_is_specified_then_planned_and_both_agents_see_it():
     assert all("Plan a lunch of soup.\n1. Buy." in system for system in systems)
 
 
+def test_a_task_that_was_not_prepared_is_counted_and_on_record():
+    def script(chat, seed):
+        text = chat[-1]["content"]
+        if "Make it a specific task" in text:
+            return "" if "lunch" in text else "Plan a dinner of soup."
+        return "Buy, then cook." if "Divide it into" in text else obedient(chat, seed)
+
+    model = ScriptedModel(script)
+    briefs = [Brief("Chef", "Teacher", "Plan a lunch."), Brief("Chef", "Teacher", "Plan a dinner.")]
+    with pytest.warns(UserWarning, match="1 of 2 tasks stand as given, such as one not specified: the reply is empty"):
+        lunch, dinner = RolePlaySession(model).run_all(briefs, [1, 2])
+    assert (lunch.task, lunch.unprepared) == ("Plan a lunch.", ("not specified: the reply is empty",))
+    assert (dinner.task, dinner.unprepared) == ("Plan a dinner of soup.", ())
+    assert camel.dialogue_row(lunch)["unprepared"] == lunch.record("1")["unprepared"] == list(lunch.unprepared)
+    with pytest.warns(UserWarning, match="2 of 2 tasks"):
+        lunch, dinner = RolePlaySession(model, plan=True).run_all(briefs, [1, 2])
+    assert [reason.partition(":")[0] for reason in lunch.unprepared] == ["not specified", "not planned"]
+    assert dinner.task == "Plan a dinner of soup."
+    assert len(dinner.unprepared) == 1
+
+
 def test_a_person_can_take_a_seat():
     found = session(stand_ins={"user": ScriptedPolicy(lambda view: "I have no idea.")}).run("Chef", "Me", "Cook.")
     assert [turn.action for turn in found.episode.of("user")] == ["I have no idea."] * 3

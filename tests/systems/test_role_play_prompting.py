@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rolecraft._run import RunStore
-from rolecraft.errors import ModelError, UserError
+from rolecraft.conditioning import RolePlayPrompt
+from rolecraft.errors import UserError
 from rolecraft.systems import Result, find_entry
 from rolecraft.systems.conditioning.role_play_prompting import (
     ARMS,
@@ -15,10 +16,7 @@ from rolecraft.systems.conditioning.role_play_prompting import (
     UNFIT,
     Config,
     QuestionSet,
-    RolePlayPrompt,
-    feedback_flaw,
     run_on,
-    sample_feedback,
     select_feedback,
     shows_steps,
     verdict,
@@ -60,51 +58,10 @@ def study(tmp_path, model, config=CONFIG):
         return run_on(model, config, store)
 
 
-def test_the_dialogue_holds_setting_feedback_and_question_in_this_order():
-    prompt = RolePlayPrompt("You are a coin.", "I am.", "player")
-    said = [(message["role"], message["content"]) for message in prompt.frame("Heads?")]
-    assert said == [("system", ""), ("user", "You are a coin."), ("assistant", "I am."), ("user", "Heads?")]
-    shallow = replace(prompt, role_feedback="").frame("Heads?")
-    assert [message["content"] for message in shallow] == ["", "You are a coin.\n\nHeads?"]
-
-
 def test_every_generated_task_has_a_fitting_role():
     assert set(TASK_ROLES) == set(TASKS)
     assert set(TASK_ROLES.values()) < set(ROLE_SETTINGS)
     assert UNFIT not in TASK_ROLES.values()
-
-
-@pytest.mark.parametrize(
-    ("reply", "flaw"),
-    [
-        ("", "empty"),
-        ("  \n", "empty"),
-        ("As an AI language model, I have no body.", "refusal"),
-        ("I’m sorry, but I cannot.", "refusal"),
-        ("I am just an AI.", "refusal"),
-        ("I can't play a coin.", "refusal"),
-        ("I am the coin, and I cannot be fooled.", "refusal"),  # cautious: a good reply is cheaper to lose
-        ("I am the coin; I feel every flip.", ""),
-        ("I aim to be exact.", ""),
-    ],
-)
-def test_empty_and_refusing_feedback_is_told(reply, flaw):
-    assert feedback_flaw(reply) == flaw
-
-
-def test_refusals_are_resampled_and_repeats_are_dropped():
-    replies = iter(["I am just an AI.", "Ready!", "", "Ready!", "At your service.", "More."])
-    assert sample_feedback(ScriptedModel(lambda *_: next(replies)), "Be a coin.", 2) == ["Ready!", "At your service."]
-
-
-def test_a_model_that_only_refuses_ends_in_an_error_that_shows_its_replies():
-    with pytest.raises(ModelError, match=r"did not accept the role 'Be a coin\.' in 6 replies:\n  refusal: "):
-        sample_feedback(ScriptedModel("refuser"), "Be a coin.", 3, attempts=2)
-
-
-def test_a_cut_reply_ends_with_its_last_sentence():
-    model = ScriptedModel(lambda *_: "I am the coin. I feel every flip and")
-    assert sample_feedback(model, "x", 1, max_tokens=6) == ["I am the coin."]
 
 
 def test_the_best_candidate_on_development_questions_is_chosen_and_the_first_of_equals():

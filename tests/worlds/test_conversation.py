@@ -1,10 +1,15 @@
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pettingzoo.test import api_test, parallel_api_test
 
 from rolecraft.agents import ScriptedPolicy
 from rolecraft.errors import UserError
 from rolecraft.testing import check_world
-from rolecraft.worlds import Conversation, ParallelWorldEnv, WorldEnv, make_world, play, replay
+from rolecraft.worlds import Conversation, ParallelWorldEnv, WorldEnv, make_world, one_line_per_message, play
+from rolecraft.worlds import replay as play_again
 
 
 def say(view) -> str:
@@ -24,7 +29,7 @@ def test_in_turn_everyone_hears_who_spoke_before():
     # One's own messages are not among the last two of the others.
     assert heard(episode.turns[3].observation) == ["[Ben] Ben here", "[Cy] Cy here"]
     assert episode.outcome == {"messages": 6, "silences": 0}
-    replay(world, episode)
+    play_again(world, episode)
 
 
 def test_all_at_once_nobody_hears_the_same_round():
@@ -33,6 +38,24 @@ def test_all_at_once_nobody_hears_the_same_round():
     assert {turn.step for turn in episode.turns} == {0, 1}
     assert all(heard(turn.observation) == [] for turn in episode.turns[:8])
     assert all(len(heard(turn.observation)) == 7 for turn in episode.turns[8:])
+
+
+@given(
+    st.integers(2, 5), st.integers(1, 6), st.sampled_from(["round-robin", "simultaneous"]),
+    st.lists(st.text(max_size=9), max_size=30),
+)  # fmt: skip
+def test_what_is_heard_is_found_as_by_reading_all_that_was_said(seats, window, order, texts):
+    world = Conversation("cats", seats, rounds=99, order=order, window=window, longest=5)
+    rest = iter(texts)
+    while world.acting and (said := list(zip(world.acting, rest, strict=False))) and len(said) == len(world.acting):
+        world.act(dict(said))
+    for agent in world.agents:
+        others = [one for one in list(world.log)[-window - seats :] if one.sender != agent][-window:]
+        cut = [replace(one, text=text if len(text := one.text.strip()) <= 5 else text[:5] + "...") for one in others]
+        told = one_line_per_message(cut)
+        assert (f"\n\nThe others said last:\n{told}\n\n" if told else "\n\nNobody else has") in world.observe(agent)
+    assert [world.legal(agent) is None for agent in world.agents] == [agent in world.acting for agent in world.agents]
+    assert world.legal("nobody") == ()
 
 
 def test_a_round_of_silence_ends_it():

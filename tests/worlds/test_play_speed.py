@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from rolecraft._run import derive_seed
 from rolecraft.agents import RandomPolicy, ScriptedPolicy
 from rolecraft.worlds import Rules, Table, World, play, play_all
-from rolecraft.worlds._play import _seed
+from rolecraft.worlds._decision import decision_seed
 
 
 @given(st.integers(0, 2**63), st.text(), st.integers(0, 10**6), st.integers(0, 9))
 def test_the_fast_seed_of_a_decision_is_the_derived_one(seed: int, agent: str, step: int, attempt: int) -> None:
-    assert _seed(seed, agent, step, attempt) == derive_seed(seed, agent, step, attempt)
+    assert decision_seed(seed, agent, step, attempt) == derive_seed(seed, agent, step, attempt)
 
 
 class Counted(World):
@@ -65,7 +65,7 @@ def test_a_world_is_asked_in_proportion_to_steps_and_turns(together: bool) -> No
         episode = play(world, dict.fromkeys(world.agents, ScriptedPolicy(lambda view: "x")), 1)
         turns = steps * agents if together else steps
         assert len(episode.turns) == turns
-        assert world.asked == {"observe": turns, "legal": 3 * turns, "state": steps + 1, "rewards": 1}
+        assert world.asked == {"observe": turns, "legal": turns, "state": steps + 1, "rewards": 1}
     world = Counted(2, 9, together)
     play(world, dict.fromkeys(world.agents, ScriptedPolicy(lambda view: "x")), 1, hashes=False)
     assert world.asked["state"] == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,8 @@ from rolecraft.errors import UserError
 
 if TYPE_CHECKING:
     from rolecraft._run import RunView
+    from rolecraft.simulate import UnfinishedEpisode
+    from rolecraft.worlds import Turn
 
 VERDICT_COLUMNS = (
     "role", "verdict", "strength", "reason", "shape", "baseline", "prompted", "best", "gain", "gain_low", "gain_high",
@@ -29,7 +31,12 @@ def show(
         typer.Option(help="Write the rows of --stage to this file: .jsonl, .csv, .parquet, .eval or .json."),
     ] = None,
     stage: Annotated[str, typer.Option(help="The stage to export.")] = "",
-    episode: Annotated[str, typer.Option(help="Print the transcript of one episode, as in roles/0.")] = "",
+    episode: Annotated[
+        str, typer.Option(help="Print the transcript of one episode, also an unfinished one: roles/0.")
+    ] = "",
+    checkpoint: Annotated[
+        int | None, typer.Option(help="Of a training run: play an episode with these weights now; -1: the last.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a run: kind, configuration, stages with counts and times, where it stands, what it found."""
@@ -46,6 +53,15 @@ def show(
                 raise UserError(f"--export needs --stage, one of {', '.join(view.timings()) or 'none yet'}.")
             print(f"{export_rows(view, stage, export)} rows written to {export}")
             return
+        if view.kind == "training" and (episode or checkpoint is not None):
+            from rolecraft._cli._train import print_episodes
+
+            print_episodes(view, checkpoint, episode, json)
+            return
+        if checkpoint is not None:
+            raise UserError(
+                f"{run}: a run of kind {view.kind!r} has no checkpoints; --checkpoint is for training runs."
+            )
         if episode:
             _show_episode(view, episode, json)
             return
@@ -69,6 +85,7 @@ def _describe(view: RunView) -> dict[str, Any]:
         "stages": stages,
         "verdicts": _verdicts(view),
         "simulation": _simulation(view),
+        "training": _training(view),
         "outcome": json_text.loads(outcome.read_text()) if outcome.exists() else None,
         "files": sorted(path.name for path in view.directory.iterdir() if not path.name.startswith((".", "run."))),
     }
@@ -92,18 +109,53 @@ def _simulation(view: RunView) -> dict[str, Any] | None:
     return describe(view)
 
 
+def _training(view: RunView) -> dict[str, Any] | None:
+    """The curves of a training run so far."""
+    if view.kind != "training":
+        return None
+    from rolecraft._cli._train import describe
+
+    return describe(view)
+
+
 def _show_episode(view: RunView, key: str, as_json: bool) -> None:
-    from rolecraft.simulate import read_episode
+    from rolecraft.simulate import read_episode, read_episodes, read_unfinished
 
     if view.kind != "simulation":
         raise UserError(f"{view.directory}: a run of kind {view.kind!r} has no episodes; --episode is for simulations.")
+    if key not in read_episodes(view):
+        _show_unfinished(view, read_unfinished(view, key), key, as_json)
+        return
     episode = read_episode(view, key)
     if as_json:
         print_json(episode.row())
         return
-    print(f"{key} in {episode.world}, seed {episode.seed}: {episode.ended}")
-    for turn in episode.turns:
-        role = f" ({episode.roles[turn.agent]})" if turn.agent in episode.roles else ""
+    by = f" ({episode.limit})" if episode.limit else ""
+    print(f"{key} in {episode.world}, seed {episode.seed}: {episode.ended}{by}")
+    _print_turns(episode.turns, episode.roles)
+    print(f"\nrewards: {', '.join(f'{agent} {value:g}' for agent, value in episode.rewards.items())}")
+    if episode.outcome:
+        print(f"outcome: {', '.join(f'{name} {cell_text(value)}' for name, value in episode.outcome.items())}")
+
+
+def _show_unfinished(view: RunView, episode: UnfinishedEpisode, key: str, as_json: bool) -> None:
+    """Show what was played so far, and why there is no more of it."""
+    if as_json:
+        print_json(episode.row())
+        return
+    steps = len({turn.step for turn in episode.turns})
+    print(f"{key} in {episode.world}, seed {episode.seed}: UNFINISHED, {steps or 'no'} steps stored so far")
+    _print_turns(episode.turns, episode.roles)
+    for lost in episode.failures:
+        print(f"\nno answer at step {lost['step']}, {lost['agent']}: {lost['reason']}")
+    after = f"process {view.holder} works on it" if view.holder else "go on with rolecraft simulate --resume"
+    print(f"\nunfinished: neither rewards nor outcome yet; {after}")
+
+
+def _print_turns(turns: Sequence[Turn], roles: Mapping[str, str]) -> None:
+    """Print who saw what and did what."""
+    for turn in turns:
+        role = f" ({roles[turn.agent]})" if turn.agent in roles else ""
         print(f"\n--- step {turn.step}, {turn.agent}{role} sees\n{turn.observation}")
         for receipt in turn.receipts:
             if not receipt.accepted:
@@ -111,9 +163,6 @@ def _show_episode(view: RunView, key: str, as_json: bool) -> None:
         for line in _asides(turn.notes):
             print(line)
         print(f"--> {turn.action}" + (" (random: nothing tried was legal)" if turn.fallback else ""))
-    print(f"\nrewards: {', '.join(f'{agent} {value:g}' for agent, value in episode.rewards.items())}")
-    if episode.outcome:
-        print(f"outcome: {', '.join(f'{name} {cell_text(value)}' for name, value in episode.outcome.items())}")
 
 
 def _asides(notes: Mapping[str, Any]) -> Iterator[str]:
@@ -149,6 +198,10 @@ def _print(found: dict[str, Any]) -> None:
         from rolecraft._cli._simulate import print_summary
 
         print_summary(found["simulation"])
+    if found["training"]:
+        from rolecraft._cli._train import print_training
+
+        print_training(found["training"])
     if found["outcome"]:
         outcome = found["outcome"]
         effect = outcome["effect"]

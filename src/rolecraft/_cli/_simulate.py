@@ -132,5 +132,7 @@ def _forecast(study: SimulationStudy, as_json: bool) -> None:
         return
     print_table(parts, ["role", "played_by", "strength", "screened", "note"], wrap=["note"])
     print_table(games[:8], list(games[0]))
-    print(f"{len(study.arms)} arms of {len(games)} episodes, at most {study.limit} steps each.")
+    limits = {"steps": study.limit, **study.limits.model_dump(exclude_none=True)}
+    most = ", ".join(f"{value:,} {name}" for name, value in limits.items())
+    print(f"{len(study.arms)} arms of {len(games)} episodes, at most {most} each.")
     print(f"At most about {cost_line(forecast)}; budget: {study.budget or 'none'}. Nothing was run.")

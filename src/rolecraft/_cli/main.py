@@ -26,6 +26,7 @@ COMMANDS = {
     "show": ("_show", "show"),
     "simulate": ("_simulate", "simulate"),
     "measure": ("_measure", "measure"),
+    "train": ("_train", "train"),
 }
 """Name to (module, object): a typer application, or a function."""
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -29,7 +30,8 @@ def map_shards(
         shards: Picklable parts of the work.
         workers: `1`: here, one after the other, nothing pickled. `N`: so many fresh processes, the processor's cores
             shared out among them. `ray`: the Ray cluster named by RAY_ADDRESS, or else one on this machine.
-            `ray://HOST:PORT`: that cluster.
+            `ray://HOST:PORT`: that cluster. Where `ray start` says that it has switched token authentication on, set
+            RAY_AUTH_MODE=token, so that Ray sends the token that it finds.
 
     Raises:
         UserError: If `workers` is none of these.
@@ -130,19 +132,25 @@ def _on_ray(
             ray.shutdown()
 
 
+_TOKEN_HINT = "set RAY_AUTH_MODE=token if `ray start` said that token authentication is on, "
+"""A cluster with a token does not answer a client without: Ray says no more than that it has waited too long."""
+
+
 def _connect_ray(ray: Any, address: str | None) -> None:
     where = address or os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     try:
         if where:
             _knock(where)
-            ray.init(address=where, **options)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # what went wrong is said below
+                ray.init(address=where, **options)
         else:
             ray.init(address="local", include_dashboard=False, **options)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise RolecraftError(
             f"workers: no Ray cluster answers at {where or 'this machine'} ({error}); "
-            "start one with `ray start --head`, or give a number of processes."
+            f"start one with `ray start --head`, {_TOKEN_HINT if where else ''}or give a number of processes."
         ) from error
 
 

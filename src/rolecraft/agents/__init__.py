@@ -3,20 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rolecraft.agents._avalon_bayes import BayesServantBot
-from rolecraft.agents._avalon_bots import (
-    AVALON_BOTS,
-    AssassinBot,
-    AvalonBots,
-    AvalonRule,
-    MerlinBot,
-    MinionBot,
-    NaiveBot,
-    Placements,
-    ServantBot,
-    preferred_teams,
-    servant_placements,
-)
 from rolecraft.agents._beliefs import Belief, FreeBeliefs, ask_freely, ask_numbers
 from rolecraft.agents._call_rules import VIOLATIONS, CallRules, CheckedCalls, Violation
 from rolecraft.agents._calls import ParsedCalls, parse_calls
@@ -32,8 +18,57 @@ from rolecraft.agents._critic import (
     rule_critic,
 )
 from rolecraft.agents._dialogue_policy import DialoguePolicy
+from rolecraft.agents._focus_trace import (
+    FOCUS_POINTS,
+    NO_ATTRIBUTE,
+    Focus,
+    FocusFault,
+    FocusPoint,
+    FocusTrace,
+    FocusVariant,
+    focus_counts,
+    focus_instruction,
+    focus_prompt,
+    read_focus,
+    role_profile,
+)
 from rolecraft.agents._inception import DialoguePrompts, bare_prompts, inception_clauses, inception_prompts
-from rolecraft.agents._incognita_agents import (
+from rolecraft.agents._language_policy import LanguagePolicy
+from rolecraft.agents._memory import Memory, ModelSummariser, Recalled, SummaryMemory, WindowMemory
+from rolecraft.agents._memory_files import load_memory, remembered, save_memory
+from rolecraft.agents._part import Part
+from rolecraft.agents._policies import ChoicePolicy, RandomPolicy, ScriptedPolicy
+from rolecraft.agents._retrieval_memory import RetrievalMemory
+from rolecraft.agents._role_play_tasks import (
+    Brief,
+    PreparedTask,
+    extract_solutions,
+    generate_roles,
+    generate_tasks,
+    plan_tasks,
+    read_list,
+    specify_tasks,
+)
+from rolecraft.agents._role_policy import RolePolicy
+from rolecraft.agents._think_act import FORMS, Form, Reader, Reading, ThinkAct, parse_counts
+from rolecraft.agents._tool_choice import NONE, ToolChooser, value_spans
+from rolecraft.agents._tool_loop import ToolLoop, replay_calls
+from rolecraft.agents._tools import Argument, Call, Tool, ToolRegistry, ToolResult, execute
+from rolecraft.agents.avalon import (
+    AVALON_BOTS,
+    AssassinBot,
+    AvalonBots,
+    AvalonRule,
+    BayesServantBot,
+    MerlinBot,
+    MinionBot,
+    NaiveBot,
+    Placements,
+    ServantBot,
+    preferred_teams,
+    servant_placements,
+)
+from rolecraft.agents.incognita import (
     BanditRouter,
     BeliefRouter,
     Broadcaster,
@@ -43,23 +78,8 @@ from rolecraft.agents._incognita_agents import (
     OracleRouter,
     SpecialistRouter,
 )
-from rolecraft.agents._language_policy import LanguagePolicy
-from rolecraft.agents._memory import Memory, ModelSummariser, Recalled, SummaryMemory, WindowMemory
-from rolecraft.agents._memory_files import load_memory, remembered, save_memory
-from rolecraft.agents._part import Part
-from rolecraft.agents._policies import ChoicePolicy, RandomPolicy, ScriptedPolicy
-from rolecraft.agents._retrieval_memory import RetrievalMemory
-from rolecraft.agents._role_play_tasks import (
-    Brief,
-    extract_solutions,
-    generate_roles,
-    generate_tasks,
-    plan_tasks,
-    read_list,
-    specify_tasks,
-)
-from rolecraft.agents._role_policy import RolePolicy
-from rolecraft.agents._social_agents import (
+from rolecraft.agents.social import (
+    BayesNegotiator,
     ConcessionAgent,
     EchoAgent,
     GreedyAgent,
@@ -67,22 +87,20 @@ from rolecraft.agents._social_agents import (
     SceneAgent,
     SceneChoice,
     SceneRandom,
+    SceneReading,
     patience_of,
+    read_scene,
 )
-from rolecraft.agents._social_bayes import BayesNegotiator
-from rolecraft.agents._social_reading import SceneReading, read_scene
-from rolecraft.agents._think_act import FORMS, Form, Reader, Reading, ThinkAct, parse_counts
-from rolecraft.agents._tool_choice import NONE, ToolChooser, value_spans
-from rolecraft.agents._tool_loop import ToolLoop, replay_calls
-from rolecraft.agents._tools import Argument, Call, Tool, ToolRegistry, ToolResult, execute
 
 if TYPE_CHECKING:
     from rolecraft.agents._concordia import ConcordiaEntity, ConcordiaModel, ConcordiaPrefab
 
 __all__ = [
     "AVALON_BOTS",
+    "FOCUS_POINTS",
     "FORMS",
     "NONE",
+    "NO_ATTRIBUTE",
     "VIOLATIONS",
     "Argument",
     "AssassinBot",
@@ -112,6 +130,11 @@ __all__ = [
     "DialoguePrompts",
     "Drawn",
     "EchoAgent",
+    "Focus",
+    "FocusFault",
+    "FocusPoint",
+    "FocusTrace",
+    "FocusVariant",
     "Form",
     "FreeBeliefs",
     "GreedyAgent",
@@ -131,6 +154,7 @@ __all__ = [
     "ParsedCalls",
     "Part",
     "Placements",
+    "PreparedTask",
     "RandomPolicy",
     "Reader",
     "Reading",
@@ -161,6 +185,9 @@ __all__ = [
     "execute",
     "extract_solutions",
     "first_integer",
+    "focus_counts",
+    "focus_instruction",
+    "focus_prompt",
     "generate_roles",
     "generate_tasks",
     "inception_clauses",
@@ -172,10 +199,12 @@ __all__ = [
     "patience_of",
     "plan_tasks",
     "preferred_teams",
+    "read_focus",
     "read_list",
     "read_scene",
     "remembered",
     "replay_calls",
+    "role_profile",
     "rule_critic",
     "save_memory",
     "servant_placements",

@@ -15,7 +15,7 @@ from rolecraft._run import derive_seed
 from rolecraft.errors import UserError
 from rolecraft.models import LanguageModel, Sampling, chat
 from rolecraft.worlds import Act, Policy, View, faults, read_dialogue
-from rolecraft.worlds._dialogue_forms import MARKERS, Markers
+from rolecraft.worlds.dialogue import MARKERS, Markers
 
 VERDICT = Sampling(max_tokens=64, temperature=0.0, top_p=1.0)
 """Default sampling of a critic's answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -26,17 +27,24 @@ class Failure:
 
 
 def ask_rows(
-    ask: Callable[[Sequence[int]], Sequence[_T]], count: int, on_failure: OnFailure = "raise"
+    ask: Callable[[Sequence[int]], Sequence[_T]],
+    count: int,
+    on_failure: OnFailure = "raise",
+    *,
+    give_up: int | None = GIVE_UP,
+    threads: int = 1,
 ) -> list[_T | Failure]:
     """Ask for all rows at once; where that fails, row by row, so that one stalled row does not cost the others.
 
     A served model keeps the replies of a batch that failed in its cache, so those are not paid for twice. Each request
-    has the retries of the transport; when `GIVE_UP` rows have failed alone, the rest fail unasked.
+    has the retries of the transport.
 
     Args:
         ask: From row numbers to answers.
         count: Number of rows.
         on_failure: Whether a `ServerError` is passed on or becomes a `Failure`.
+        give_up: When so many rows have failed alone, the rest fail unasked; None asks for all.
+        threads: Rows that are asked side by side once the batch has failed; with 1, in their order.
 
     Raises:
         ServerError: With `on_failure="raise"`, as `ask` does.
@@ -50,15 +58,19 @@ def ask_rows(
             raise
         if count == 1:
             return [Failure(str(error))]
-    found: list[_T | Failure] = []
     reasons: list[str] = []
-    for row in range(count):
-        if len(reasons) >= GIVE_UP:
-            found.append(Failure(f"not asked, after {GIVE_UP} other rows failed: {reasons[-1]}"))
-            continue
+
+    def alone(row: int) -> _T | Failure:
+        if give_up is not None and len(reasons) >= give_up:
+            return Failure(f"not asked, after {give_up} other rows failed: {reasons[-1]}")
         try:
-            found += ask([row])
+            [answer] = ask([row])
         except ServerError as error:
             reasons.append(str(error))
-            found.append(Failure(str(error)))
-    return found
+            return Failure(str(error))
+        return answer
+
+    if threads == 1:
+        return [alone(row) for row in range(count)]
+    with ThreadPoolExecutor(min(threads, count)) as pool:
+        return list(pool.map(alone, range(count)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rolecraft.conditioning._prompts import with_article
 from rolecraft.worlds import DialogueView, Markers
-from rolecraft.worlds._dialogue_forms import ASSISTANT, MARKERS, USER
+from rolecraft.worlds.dialogue import ASSISTANT, MARKERS, USER
 
 Clauses = Mapping[str, str]
 

@@ -29,7 +29,7 @@ class ScriptedPolicy:
 
     def act(self, views: Sequence[View]) -> list[Act]:
         """Answer every view."""
-        return [Act(self._choose(view)) for view in views]
+        return Act.each(map(self._choose, views))
 
 
 class ChoicePolicy(LanguagePolicy):

@@ -46,6 +46,15 @@ class Brief:
                 )
 
 
+@dataclass(frozen=True)
+class PreparedTask:
+    """A task after a model's preparation."""
+
+    text: str
+    failure: str | None = None
+    """Why the preparation gave nothing and the text is the brief's own task; None where it gave something."""
+
+
 def specify_tasks(
     model: LanguageModel,
     briefs: Sequence[Brief],
@@ -53,8 +62,8 @@ def specify_tasks(
     words: int = 50,
     sampling: Sampling = SPECIFIER,
     seeds: Sequence[int] | None = None,
-) -> list[str]:
-    """Return each brief's idea as a concrete task of at most so many words; the idea itself where the model is silent.
+) -> list[PreparedTask]:
+    """Return each brief's idea as a concrete task of at most so many words; marked by `failure` where there is none.
 
     Raises:
         UserError: If `words` is below 1, or there are not as many seeds as briefs.
@@ -69,8 +78,11 @@ def specify_tasks(
         )
         for brief in briefs
     ]
-    replies = _ask(model, chats, sampling, seeds)
-    return [" ".join(reply.split()[:words]) or brief.task for brief, reply in zip(briefs, replies, strict=True)]
+    tasks = [" ".join(reply.split()[:words]) for reply in _ask(model, chats, sampling, seeds)]
+    return [
+        PreparedTask(task) if task else PreparedTask(brief.task, "not specified: the reply is empty")
+        for brief, task in zip(briefs, tasks, strict=True)
+    ]
 
 
 def plan_tasks(
@@ -80,8 +92,8 @@ def plan_tasks(
     steps: int = 5,
     sampling: Sampling = LISTS,
     seeds: Sequence[int] | None = None,
-) -> list[str]:
-    """Return each brief's task with at most so many sub-steps after it; alone where no list can be read.
+) -> list[PreparedTask]:
+    """Return each brief's task with at most so many sub-steps after it; marked by `failure` where there are none.
 
     Raises:
         UserError: If `steps` is below 1, or there are not as many seeds as briefs.
@@ -96,11 +108,15 @@ def plan_tasks(
         )
         for brief in briefs
     ]
-    plans = [read_list(reply)[:steps] for reply in _ask(model, chats, sampling, seeds)]
-    return [
-        brief.task + "".join(f"\n{number}. {step}" for number, step in enumerate(plan, 1))
-        for brief, plan in zip(briefs, plans, strict=True)
-    ]
+    replies = _ask(model, chats, sampling, seeds)
+    return [_planned(brief.task, reply, steps) for brief, reply in zip(briefs, replies, strict=True)]
+
+
+def _planned(task: str, reply: str, steps: int) -> PreparedTask:
+    plan = read_list(reply)[:steps]
+    if not plan:
+        return PreparedTask(task, f"not planned: no list in the reply {reply[:60]!r}")
+    return PreparedTask(task + "".join(f"\n{number}. {step}" for number, step in enumerate(plan, 1)))
 
 
 def generate_roles(

@@ -18,6 +18,7 @@ from rolecraft.conditioning._prompts import (
     prompted,
     usable_rung,
 )
+from rolecraft.conditioning._role_play_prompt import RolePlayPrompt, feedback_flaw, sample_feedback
 from rolecraft.conditioning._steering import Intervention, Operator, Phase, Positions, Steering
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Phase",
     "Positions",
     "ReadableModel",
+    "RolePlayPrompt",
     "Rung",
     "RunningMoments",
     "Steering",
@@ -48,11 +50,13 @@ __all__ = [
     "extract_default",
     "extract_direction",
     "extract_directions",
+    "feedback_flaw",
     "neutral_prompts",
     "norm_matched",
     "prompted",
     "random_direction",
     "read_gguf",
+    "sample_feedback",
     "shuffled",
     "spearman_brown",
     "usable_rung",

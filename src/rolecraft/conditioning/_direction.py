@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecraft._files import write_atomic
+from rolecraft._files import read_tensors, write_atomic
 from rolecraft.conditioning._steering import Intervention, Operator, Phase, Positions
 from rolecraft.errors import SteeringShapeError, UserError
 
@@ -284,16 +284,7 @@ class Direction:
         Raises:
             UserError: If the file is missing, not such a file, or was changed after it was written.
         """
-        from safetensors import SafetensorError, safe_open
-
-        if not Path(path).is_file():
-            raise UserError(f"{path}: no such file; expected a direction written by Direction.save.")
-        try:
-            with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-        except (SafetensorError, OSError, TypeError) as error:
-            raise UserError(f"{path}: not a readable safetensors file ({error}).") from None
+        metadata, tensors = read_tensors(Path(path), "a direction written by Direction.save")
         manifest = parse_manifest(
             metadata.get("rolecraft.manifest"), metadata.get("rolecraft.manifest.sha256"), str(path)
         )

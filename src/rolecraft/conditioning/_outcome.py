@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rolecraft._files import write_atomic
+from rolecraft._files import read_tensors, write_atomic
 from rolecraft.conditioning._direction import Direction, Manifest
 from rolecraft.conditioning._moments import Float64, RunningMoments, spearman_brown
 from rolecraft.errors import UserError
@@ -100,16 +100,7 @@ class Extraction:
         Raises:
             UserError: If the file is missing, not such a file, or was changed after it was written.
         """
-        from safetensors import SafetensorError, safe_open
-
-        if not Path(path).is_file():
-            raise UserError(f"{path}: no such file; expected an extraction written by Extraction.save.")
-        try:
-            with safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-        except (SafetensorError, OSError, TypeError) as error:
-            raise UserError(f"{path}: not a readable safetensors file ({error}).") from None
+        metadata, tensors = read_tensors(Path(path), "an extraction written by Extraction.save")
         text = metadata.get("rolecraft.extraction")
         if text is None:
             raise UserError(f"{path}: holds no extraction; expected a file written by Extraction.save.")

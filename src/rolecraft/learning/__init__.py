@@ -1,5 +1,17 @@
 """Learning: search over prompts, with splits that cannot leak."""
 
+from rolecraft.learning._character_cases import CharacterCase, cluster_vectors, group_profiles, load_character_cases
+from rolecraft.learning._character_rewards import (
+    FocusScore,
+    GroupScale,
+    RewardBreakdown,
+    character_reward,
+    character_task,
+    component_weights,
+    group_scales,
+    reward_columns,
+    scale_rewards,
+)
 from rolecraft.learning._prompt_search import (
     Critic,
     Editor,
@@ -15,23 +27,94 @@ from rolecraft.learning._prompt_search import (
     optimise,
 )
 from rolecraft.learning._prompt_writers import model_critic, model_editor
+from rolecraft.learning._sampled import SampledRow, SampledRows, prompt_bias
+from rolecraft.learning._segment_judge import (
+    JudgedSegments,
+    ModelRoleJudge,
+    RoleJudge,
+    SegmentContext,
+    SegmentRole,
+    judge_segments,
+    read_segment_role,
+    segment_contexts,
+    segment_question,
+)
+from rolecraft.learning._segments import (
+    SEGMENT_ROLES,
+    UNREAD,
+    Span,
+    first_seen,
+    noisy_roles,
+    potential_roles,
+    role_codes,
+    segment_batch,
+    spread_segments,
+)
+from rolecraft.learning._sft import fit_replies
 from rolecraft.learning._split import Split, refuse_overlap
+from rolecraft.learning._tree_sampler import GroupOfOneWarning, sample_trajectories, sample_tree
+from rolecraft.learning._workflow import Answers, Effect, Routes, TextPolicy, TextsOf, Workflow, WorldWorkflow
 
 __all__ = [
+    "SEGMENT_ROLES",
+    "UNREAD",
+    "Answers",
+    "CharacterCase",
     "Critic",
     "Editor",
+    "Effect",
     "Evaluate",
+    "FocusScore",
     "Gradient",
+    "GroupOfOneWarning",
+    "GroupScale",
     "Iteration",
+    "JudgedSegments",
+    "ModelRoleJudge",
     "Prompts",
+    "RewardBreakdown",
+    "RoleJudge",
+    "Routes",
     "Sample",
+    "SampledRow",
+    "SampledRows",
     "SearchConfig",
     "SearchTrace",
+    "SegmentContext",
+    "SegmentRole",
+    "Span",
     "Split",
     "Summary",
+    "TextPolicy",
+    "TextsOf",
     "Tried",
+    "Workflow",
+    "WorldWorkflow",
+    "character_reward",
+    "character_task",
+    "cluster_vectors",
+    "component_weights",
+    "first_seen",
+    "fit_replies",
+    "group_profiles",
+    "group_scales",
+    "judge_segments",
+    "load_character_cases",
     "model_critic",
     "model_editor",
+    "noisy_roles",
     "optimise",
+    "potential_roles",
+    "prompt_bias",
+    "read_segment_role",
     "refuse_overlap",
+    "reward_columns",
+    "role_codes",
+    "sample_trajectories",
+    "sample_tree",
+    "scale_rewards",
+    "segment_batch",
+    "segment_contexts",
+    "segment_question",
+    "spread_segments",
 ]

@@ -37,6 +37,17 @@ from rolecraft.measures._judge import DIMENSIONS, STYLE, Judge, JudgeItem, Score
 from rolecraft.measures._life_events import HumanChange, LifeEvent, LifeEvents, load_life_events
 from rolecraft.measures._llm import Comparison, LLMJudge
 from rolecraft.measures._offline import OfflineJudge, fit_offline_judge
+from rolecraft.measures._overlap import (
+    Language,
+    Overlap,
+    bleu,
+    overlap_tokens,
+    rouge_l,
+    rouge_n,
+    text_overlap,
+    token_overlap,
+)
+from rolecraft.measures._pareto import hypervolume, pareto_front
 from rolecraft.measures._population import (
     Distance,
     Diversity,
@@ -66,6 +77,7 @@ from rolecraft.measures._questionnaire import (
 )
 from rolecraft.measures._rubric import Rubric, load_rubric, parse_json_reply
 from rolecraft.measures._seats import deception, influence, leadership, side_accuracy, side_cross_entropy
+from rolecraft.measures._segment_reliability import SegmentReliability, continuation_values, segment_reliability
 from rolecraft.measures._shift import ShiftCell, ShiftReport, measure_shifts
 from rolecraft.measures._shift_axes import moderation, persistence
 from rolecraft.measures._shift_data import HumanScale, ShiftRule, Shifts
@@ -124,10 +136,12 @@ __all__ = [
     "Judge",
     "JudgeItem",
     "LLMJudge",
+    "Language",
     "LifeEvent",
     "LifeEvents",
     "OfflineFit",
     "OfflineJudge",
+    "Overlap",
     "PanelRates",
     "PanelStart",
     "PanelTalk",
@@ -146,6 +160,7 @@ __all__ = [
     "RoleShare",
     "Rubric",
     "Score",
+    "SegmentReliability",
     "ShiftCell",
     "ShiftReport",
     "ShiftRule",
@@ -160,17 +175,20 @@ __all__ = [
     "attribute_effect",
     "auc",
     "average_evaluations",
+    "bleu",
     "bootstrap_mean",
     "bootstrap_rows",
     "calibrate",
     "changed_span",
     "cohen_kappa",
+    "continuation_values",
     "deception",
     "distribution_distance",
     "failure_class",
     "fit_offline_judge",
     "hard_subset",
     "horizon_curve",
+    "hypervolume",
     "individual_consistency",
     "influence",
     "judge_scene",
@@ -185,8 +203,10 @@ __all__ = [
     "measure_authority",
     "measure_shifts",
     "moderation",
+    "overlap_tokens",
     "paired_bootstrap",
     "panel_win_probability",
+    "pareto_front",
     "parse_json_reply",
     "parse_rating",
     "pearson",
@@ -198,8 +218,11 @@ __all__ = [
     "process_report",
     "process_score",
     "role_share",
+    "rouge_l",
+    "rouge_n",
     "rule_scores",
     "score_scene",
+    "segment_reliability",
     "side_accuracy",
     "side_cross_entropy",
     "slope",
@@ -209,6 +232,8 @@ __all__ = [
     "spearman",
     "split_influence",
     "text_health",
+    "text_overlap",
+    "token_overlap",
     "vector_spread",
     "wilson",
     "write_social_rubric",

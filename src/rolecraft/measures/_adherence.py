@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from rolecraft.errors import UserError
 from rolecraft.worlds import MARKERS, Markers, Message, faults, read_instruction, read_solution
-from rolecraft.worlds._dialogue import FAREWELLS
-from rolecraft.worlds._dialogue_forms import ASSISTANT, USER
-from rolecraft.worlds._stop_rules import WordRule
+from rolecraft.worlds.dialogue import ASSISTANT, FAREWELLS, USER, WordRule
 
 if TYPE_CHECKING:
     from rolecraft.measures._role_space import TextEncoder

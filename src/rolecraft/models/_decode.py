@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
+from torch import Tensor
 
 from rolecraft.conditioning._steering import Steering
 from rolecraft.models._base import Sampling
@@ -27,6 +28,23 @@ class Decoded:
     finish: Literal["stop", "length", "error"] = "length"
 
 
+class Pick(Protocol):
+    """Chooses the next token of every row that goes on."""
+
+    def __call__(self, logits: Tensor, rows: Sequence[int], step: int) -> tuple[Tensor, Tensor]:
+        """Choose.
+
+        Args:
+            logits: Shape (rows, vocabulary).
+            rows: Which rows of the batch these are.
+            step: Index of the new token.
+
+        Returns:
+            Tokens (rows,), and whether each row could be chosen for.
+        """
+        ...
+
+
 @torch.inference_mode()
 def decode(
     network: Network,
@@ -35,6 +53,7 @@ def decode(
     steering: Steering,
     seeds: Sequence[int],
     stops: frozenset[int],
+    pick: Pick | None = None,
 ) -> list[Decoded]:
     """Decode one batch.
 
@@ -48,7 +67,13 @@ def decode(
         steering: One entry per row.
         seeds: One seed per row.
         stops: Tokens that end a reply; they are not part of it.
+        pick: Chooses tokens; None: drawn as `sampling` says.
     """
+    if pick is None:
+
+        def pick(logits: Tensor, rows: Sequence[int], step: int) -> tuple[Tensor, Tensor]:
+            return draw(logits, sampling, [seeds[row] for row in rows], step)
+
     prefixes = Prefixes(network, prompts, steering)
     lengths, width = torch.tensor(prefixes.lengths, device=network.device), prefixes.width
     cache = prefixes.expand(width + sampling.max_tokens, network.turned)
@@ -62,7 +87,7 @@ def decode(
         for step in range(sampling.max_tokens):
             seen = None if mask is None else mask[:, : width + step + 1]
             logits = network.step(tokens, lengths + step, seen, cache)
-            tokens, fit = draw(logits, sampling, [seeds[row] for row in alive], step)
+            tokens, fit = pick(logits, alive, step)
             _record(tokens.tolist(), fit.tolist(), [results[row] for row in alive], stops)
             kept = [place for place, row in enumerate(alive) if results[row].finish == "length"]
             if not kept:

@@ -26,6 +26,8 @@ TEMPLATED = 0.4
 """Share of common word triples from which two texts are one template: nine words with one exchanged, or more words with
 few. The nearest two instructions of `core-v1`: 0.21."""
 
+WANTED = {"instructions": 5, "questions": 10, "demonstrations": 2, "values": 1, "goals": 1, "knowledge": 1}
+"""The least of each that makes a role more than thin."""
 MEANING_RULES = ("near-duplicate", "near-question")
 """The rules that need an embedder."""
 Severity = Literal["error", "warning"]
@@ -83,14 +85,8 @@ def profile_text(role: Role) -> str:
 
 
 def _profile(role: Role, inventory: Inventory) -> Iterator[Finding]:
-    wanted = {"instructions": 5, "questions": 10, "demonstrations": 2, "values": 1, "goals": 1, "knowledge": 1}
-    for field, least in wanted.items():
-        if (have := len(getattr(role, field))) < least:
-            yield Finding(role.id, "thin", "warning", f"{field}: {have} given, at least {least} expected")
-    if len(role.description.split()) < 12:
-        yield Finding(role.id, "thin", "warning", "description: fewer than 12 words")
-    if not role.style:
-        yield Finding(role.id, "thin", "warning", "style: missing")
+    for message in _thin(role):
+        yield Finding(role.id, "thin", "warning", message)
     for name, value in role.traits.items():
         if not 0 <= value <= 1:
             yield Finding(role.id, "trait-range", "warning", f"traits.{name}: {value:g} is outside 0..1")
@@ -101,6 +97,21 @@ def _profile(role: Role, inventory: Inventory) -> Iterator[Finding]:
     for other in role.relations:
         if other not in inventory:
             yield Finding(role.id, "unknown-relation", "error", f"relations: {other!r} is no role of this inventory")
+
+
+def _thin(role: Role) -> Iterator[str]:
+    """Say what a role lacks; of one that is a description and nothing else, in one message."""
+    if len(role.description.split()) < 12:
+        yield "description: fewer than 12 words"
+    given = {field: len(getattr(role, field)) for field in WANTED}
+    if not role.style and not any(given.values()):
+        yield "a description alone: it can be prompted, but a screen has no instructions or questions to go by"
+        return
+    for field, least in WANTED.items():
+        if given[field] < least:
+            yield f"{field}: {given[field]} given, at least {least} expected"
+    if not role.style:
+        yield "style: missing"
 
 
 def _names(name: str, text: str) -> bool:

@@ -7,9 +7,17 @@ from rolecraft.simulate._forecast import Forecast
 from rolecraft.simulate._interventions import PlannedIntervention, StudyDirector, When
 from rolecraft.simulate._measure import measure_run
 from rolecraft.simulate._measured import MEASURES, read_measures
-from rolecraft.simulate._records import read_cost, read_drift, read_episode, read_episodes, read_failures
+from rolecraft.simulate._records import (
+    UnfinishedEpisode,
+    read_cost,
+    read_drift,
+    read_episode,
+    read_episodes,
+    read_failures,
+    read_unfinished,
+)
 from rolecraft.simulate._runner import Simulation, study_model
-from rolecraft.simulate._study import CONDITIONINGS, Serving, SimulationStudy, read_study
+from rolecraft.simulate._study import CONDITIONINGS, EpisodeLimits, Serving, SimulationStudy, read_study
 from rolecraft.simulate._summary import summarise, summarise_drift
 
 __all__ = [
@@ -17,6 +25,7 @@ __all__ = [
     "MEASURES",
     "DriftRule",
     "DriftWatch",
+    "EpisodeLimits",
     "Forecast",
     "PlannedIntervention",
     "Said",
@@ -24,6 +33,7 @@ __all__ = [
     "Simulation",
     "SimulationStudy",
     "StudyDirector",
+    "UnfinishedEpisode",
     "When",
     "check_study",
     "export_episodes",
@@ -35,6 +45,7 @@ __all__ = [
     "read_failures",
     "read_measures",
     "read_study",
+    "read_unfinished",
     "study_model",
     "summarise",
     "summarise_drift",

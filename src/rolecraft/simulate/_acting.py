@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rolecraft._run import derive_seed
-from rolecraft.agents import RolePolicy
-from rolecraft.agents._role_policy import Part
+from rolecraft.agents import Part, RolePolicy
+from rolecraft.agents._failures import Failure, ask_rows
 from rolecraft.conditioning import Direction, conditioned
-from rolecraft.errors import ServerError
 from rolecraft.models import Chat
 from rolecraft.simulate._drift import DriftWatch, Said
 from rolecraft.worlds import Act, View
@@ -116,16 +114,13 @@ class DirectedPolicy:
         return [_with_failures(act, _failures(act)) if _gave_nothing(act) else act for act in acts]
 
     def _ask_surely(self, views: Sequence[View]) -> list[Act]:
-        """Ask all at once; where that fails, one by one, so that one lost answer does not take the others with it."""
-        if not views:
-            return []
-        try:
-            return self._inner.act(views)
-        except ServerError as error:
-            if len(views) == 1:
-                return [Act("", failed=str(error))]
-        with ThreadPoolExecutor(min(len(views), ASKED_AT_ONCE)) as pool:
-            return [act for [act] in pool.map(self._ask_surely, [[view] for view in views])]
+        """Ask for every view, whatever becomes of the others: each belongs to an episode of its own."""
+
+        def ask(rows: Sequence[int]) -> list[Act]:
+            return self._inner.act([views[row] for row in rows])
+
+        answers = ask_rows(ask, len(views), "waste", give_up=None, threads=ASKED_AT_ONCE)
+        return [Act("", failed=one.reason) if isinstance(one, Failure) else one for one in answers]
 
     def _watched(self, plans: Sequence[Plan], acts: Sequence[Act]) -> list[Act]:
         if self._watch is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rolecraft.conditioning import conditioned
 from rolecraft.models import LanguageModel, Sampling, ServedModel, chat
-from rolecraft.simulate._records import CHARACTERS_PER_TOKEN
-from rolecraft.worlds import Act, Rules, Table, Turn, View, play_all
+from rolecraft.worlds import Act, Rules, Table, Turn, TurnLimit, View, play_all
+from rolecraft.worlds._limits import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +79,8 @@ class _Filler:
 def _sample(study: SimulationStudy, number: int) -> tuple[Turn, ...]:
     world = study.make_world()
     table = Table(world, dict.fromkeys(world.agents, _Filler(study.max_tokens)), number)
-    [episode] = play_all([table], replace(Rules(study.limit), hashes=False))
+    limits = (TurnLimit(study.limits.turns),) if study.limits.turns else ()
+    [episode] = play_all([table], Rules(study.limit, hashes=False, limits=limits))
     return episode.turns
 
 

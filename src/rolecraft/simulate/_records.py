@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from rolecraft._run import RunView
+from rolecraft._run import RunView, derive_seed
 from rolecraft.errors import UserError, did_you_mean
-from rolecraft.worlds import Episode, Turn
+from rolecraft.worlds import Episode, Turn, tokens_of
 
 KIND = "simulation"
-EPISODES, STEPS, DRIFT, FAILURES = "episodes", "steps", "drift", "failures"
+EPISODES, STEPS, DRIFT, FAILURES, SEATS = "episodes", "steps", "drift", "failures", "seats"
 """Stages: finished episodes without their turns, keyed `arm/number`; steps, keyed `arm/number/step`; what the drift
-watch read, keyed `arm/number/step/agent`; answers that did not come, keyed `arm/number/place`."""
-CHARACTERS_PER_TOKEN = 4
-"""Of text whose tokens nobody counted, such as that of choices."""
+watch read, keyed `arm/number/step/agent`; answers that did not come, keyed `arm/number/place`; the role of every agent,
+the same in all arms, keyed `number`."""
+
+
+@dataclass(frozen=True)
+class UnfinishedEpisode:
+    """What was played so far of an episode that has not come to its end."""
+
+    world: str
+    """Name of the world in the study."""
+    seed: int
+    roles: Mapping[str, str]
+    """Agent to role id; empty in a run that was begun before these were stored."""
+    turns: tuple[Turn, ...]
+    """Of all stored steps; with workers, steps are stored only once their episodes have ended."""
+    failures: tuple[Mapping[str, Any], ...]
+    """Answers that did not come and stopped it: step, agent and reason."""
+
+    def row(self) -> dict[str, Any]:
+        """Return it as JSON holds it; `finished` tells it from an episode."""
+        return {"finished": False, **asdict(self)}
 
 
 def read_episodes(run: RunView) -> dict[str, dict[str, Any]]:
@@ -38,7 +56,37 @@ def read_episode(run: RunView, key: str) -> Episode:
         )
     names = ("world", "seed", "roles", "rewards", "outcome", "ended", "states")
     turns = [asdict(turn) for turn in stored_turns(run, key)]
-    return Episode.from_row({name: row[name] for name in names} | {"turns": turns})
+    facts = {name: row[name] for name in names} | {"limit": row.get("limit", "")}
+    return Episode.from_row(facts | {"turns": turns})
+
+
+def read_unfinished(run: RunView, key: str) -> UnfinishedEpisode:
+    """Return what was played so far of an episode that is not finished.
+
+    Args:
+        run: Of a simulation.
+        key: `arm/number`.
+
+    Raises:
+        UserError: If the study has no such episode, or it is finished.
+    """
+    arms, count = run.config["arms"], run.config["episodes"]
+    arm, _, number = key.rpartition("/")
+    if arm not in arms or number not in map(str, range(count)):
+        known = [f"{name}/{place}" for name in arms for place in range(count)]
+        raise UserError(
+            f"{run.directory}: there is no episode {key!r}; the study has {' and '.join(arms)}, each with /0 to "
+            f"/{count - 1}.{did_you_mean(key, known)}"
+        )
+    if run.get(EPISODES, key) is not None:
+        raise UserError(f"{run.directory}: episode {key!r} is finished; read_episode reads it.")
+    return UnfinishedEpisode(
+        run.config["world"]["name"],
+        derive_seed(run.config["seed"], "episode", int(number)),
+        run.get(SEATS, number) or {},
+        stored_turns(run, key),
+        tuple(row for row in read_failures(run) if f"{row['arm']}/{row['number']}" == key),
+    )
 
 
 def stored_turns(run: RunView, key: str) -> tuple[Turn, ...]:
@@ -71,22 +119,11 @@ def read_cost(run: RunView) -> dict[str, Any]:
     for row in run.rows(STEPS).values():
         for turn in row:
             decisions += len(turn["receipts"])
-            used = turn_tokens(turn)
+            used = tokens_of(Turn.from_row(turn))
             prompt, new = prompt + used[0], new + used[1]
     prices = (run.config.get("serving") or {}).get("prices")
     usd = (prompt * prices[0] + new * prices[1]) / 1e6 if prices else None
     return {"decisions": decisions, "prompt_tokens": prompt, "new_tokens": new, "usd": usd}
-
-
-def turn_tokens(turn: Mapping[str, Any]) -> tuple[int, int]:
-    """Return prompt tokens and new tokens of a turn, over all attempts; of a choice, every option is read."""
-    notes, tries = turn["notes"], max(1, len(turn["receipts"]))
-    if "tokens" in notes:
-        return tries * int(notes.get("prompt_tokens") or 0), tries * int(notes["tokens"])
-    if turn["legal"] is None:
-        return 0, 0
-    read = len(turn["observation"]) + sum(map(len, turn["legal"]))
-    return tries * (read // CHARACTERS_PER_TOKEN), 0
 
 
 def drift_rows(key: str, turns: Iterable[Turn], roles: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -12,8 +12,9 @@ from rolecraft._run import Budget, Meter, Progress, RunStore, map_shards
 from rolecraft.errors import ServerError, UserError
 from rolecraft.models import LanguageModel, ServedModel, load_model
 from rolecraft.simulate._cast import cast_facts, check_study
-from rolecraft.simulate._records import EPISODES, FAILURES, KIND, STEPS, read_failures, stored_turns, turn_tokens
+from rolecraft.simulate._records import EPISODES, FAILURES, KIND, SEATS, STEPS, read_failures, stored_turns
 from rolecraft.simulate._shards import Player, Rows, Shard
+from rolecraft.worlds import Turn, tokens_of
 
 if TYPE_CHECKING:
     from rolecraft.screening import Admission
@@ -109,6 +110,7 @@ class Simulation:
             ServerError: If an answer did not come and the study says halt, or too many episodes in a row failed.
             UserError: If the drift watch has nothing to watch by.
         """
+        self.store.put_many(SEATS, {str(number): seating for number, seating in enumerate(self.seatings)})
         missing = set(self.store.missing(EPISODES, self.keys))
         chosen = self._chosen(missing)
         failed_in_a_row = 0
@@ -190,7 +192,7 @@ class Simulation:
         if isinstance(self.model, ServedModel) and self.model.meter is self.meter and self.workers == "1":
             self.meter.check()
             return
-        used = [turn_tokens(turn) for turn in turns]
+        used = [tokens_of(Turn.from_row(turn)) for turn in turns]
         prompt, new = sum(one for one, _ in used), sum(other for _, other in used)
         prices = self.study.serving.prices or (0.0, 0.0)
         self.meter.add(len(turns), prompt, new, (prompt * prices[0] + new * prices[1]) / 1e6)

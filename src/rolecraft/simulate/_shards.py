@@ -72,7 +72,9 @@ class Player:
             keep(self._step_rows(shard, new))
 
         recall = max(Rules.recall, self.study.memory.recall if self.study.memory else 0)
-        rules = Rules(self.study.limit, self.study.repairs, self.study.on_illegal, recall)
+        rules = Rules(
+            self.study.limit, self.study.repairs, self.study.on_illegal, recall, limits=self.study.limits.build()
+        )
         episodes = play_all(tables, rules, on_step)
         keep({EPISODES: {shard.key(place): self._row(shard, place, one) for place, one in enumerate(episodes)
                          if one.ended != "failed"}})  # fmt: skip

@@ -8,14 +8,15 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rolecraft._files import read_mapping
+from rolecraft._options import refuse_unknown
 from rolecraft._run import Budget
 from rolecraft.agents import Form
-from rolecraft.errors import UserError, did_you_mean
+from rolecraft.errors import UserError
 from rolecraft.roles._role import describe
 from rolecraft.simulate._drift import DriftRule
 from rolecraft.simulate._interventions import PlannedIntervention
 from rolecraft.simulate._mind import MemoryChoice
-from rolecraft.worlds import Asynchronous, OnIllegal, World, make_world
+from rolecraft.worlds import Asynchronous, Limit, OnIllegal, TimeLimit, TokenLimit, TurnLimit, World, make_world
 
 Conditioning = Literal["locked", "prompt", "none"]
 CONDITIONINGS: tuple[Conditioning, ...] = get_args(Conditioning)
@@ -50,6 +51,25 @@ class Serving(BaseModel):
     """USD per million prompt tokens and per million new tokens."""
 
 
+class EpisodeLimits(BaseModel):
+    """What ends an episode beside the most steps; the episode says which it was. None: no limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    turns: int | None = Field(default=None, ge=1)
+    """Of single agents: where several act at once, a step is several turns."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Read and written, counted as in the cost of a run."""
+    seconds: float | None = Field(default=None, gt=0)
+    """Of wall clock: the only one that cannot be replayed, see `rolecraft.worlds.TimeLimit`."""
+
+    def build(self) -> tuple[Limit, ...]:
+        """Return the limits that are set."""
+        turns = () if self.turns is None else (TurnLimit(self.turns),)
+        tokens = () if self.tokens is None else (TokenLimit(self.tokens),)
+        return (*turns, *tokens, *(() if self.seconds is None else (TimeLimit(self.seconds),)))
+
+
 class SimulationStudy(BaseModel):
     """A study file.
 
@@ -80,6 +100,8 @@ class SimulationStudy(BaseModel):
     `rolecraft.worlds.Asynchronous`. None: in turn or all at once, as the world has it."""
     limit: int = Field(default=200, ge=1)
     """Most steps of an episode."""
+    limits: EpisodeLimits = EpisodeLimits()
+    """What else ends an episode: `{turns, tokens, seconds}`, each may be left out."""
     repairs: int = Field(default=1, ge=0)
     on_illegal: OnIllegal = "random"
     max_tokens: int = Field(default=64, ge=1)
@@ -142,12 +164,7 @@ def read_study(path: str | Path, lock: str | Path | None = None) -> SimulationSt
         raise UserError(f"{path}: expected a mapping of fields ({', '.join(SimulationStudy.model_fields)}).")
     if lock is not None:
         data = {**data, "lock": str(Path(lock).absolute())}
-    unknown = [str(name) for name in data if name not in SimulationStudy.model_fields]
-    if unknown:
-        raise UserError(
-            f"{path}: there is no field {unknown[0]!r} (fields: {', '.join(SimulationStudy.model_fields)})."
-            + did_you_mean(unknown[0], SimulationStudy.model_fields)
-        )
+    refuse_unknown(data, SimulationStudy.model_fields, f"{path}: a study")
     try:
         study = SimulationStudy.model_validate(data)
     except ValidationError as error:

@@ -84,9 +84,15 @@ def _arm(arm: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:
         "interventions": sum(row.get("interventions", 0) for row in rows),
         "steps": float(np.mean([row["steps"] for row in rows])),
         "fallbacks": sum(row["fallbacks"] for row in rows),
-        "ended": dict(Counter(row["ended"] for row in rows)),
+        "ended": dict(Counter(_end(row) for row in rows)),
         "outcomes": {name: count for name, count in outcomes.most_common() if name},
     }
+
+
+def _end(row: Mapping[str, Any]) -> str:
+    """Return how an episode ended, and by which limit where it is not the one on steps."""
+    limit = row.get("limit", "")
+    return f"{row['ended']} ({limit})" if limit not in ("", "steps") else str(row["ended"])
 
 
 def _reward(

@@ -5,18 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from rolecraft.worlds._answers import ANSWER_TYPES, AnswerType, Graded, accuracy, clean, grade
 from rolecraft.worlds._asynchronous import Asynchronous
-from rolecraft.worlds._avalon import Avalon
-from rolecraft.worlds._avalon_rules import (
-    AVALON_EVIL,
-    AVALON_ROLES,
-    AVALON_SETUPS,
-    AvalonProposal,
-    AvalonQuest,
-    AvalonSetup,
-    AvalonView,
-    team_action,
-    visible_sides,
-)
 from rolecraft.worlds._closed_tasks import (
     TASKS,
     ClosedItem,
@@ -27,50 +15,90 @@ from rolecraft.worlds._closed_tasks import (
     task_named,
 )
 from rolecraft.worlds._conversation import Conversation
-from rolecraft.worlds._dialogue import FAREWELLS, STOP_RULES, Dialogue, DialogueView, read_dialogue
-from rolecraft.worlds._dialogue_forms import (
-    FAULTS,
-    MARKERS,
-    Fault,
-    Instruction,
-    Markers,
-    faults,
-    is_promise,
-    read_instruction,
-    read_solution,
-)
+from rolecraft.worlds._decision import Act, Director, Policy, View
 from rolecraft.worlds._discussion import Discussion, read_scores, read_stance, verdict_of
 from rolecraft.worlds._discussion_items import JudgedItem, Stance, load_chateval, load_judged_items
 from rolecraft.worlds._episode import Episode, OnIllegal, Receipt, Turn
 from rolecraft.worlds._exact_match import Asked, Frame, Solved, solve_by_choice, solve_freely
-from rolecraft.worlds._incognita import Incognita
-from rolecraft.worlds._incognita_cards import GoldAction, TaskCard, UserField, gold_states, replay_gold
-from rolecraft.worlds._incognita_tasks import make_task_cards
+from rolecraft.worlds._key_door import KeyDoor
+from rolecraft.worlds._key_door_map import KeyDoorMap, KeyDoorTables, KeyDoorWalks
+from rolecraft.worlds._limits import Limit, TimeLimit, TokenLimit, TurnLimit, tokens_of
 from rolecraft.worlds._messages import Message, MessageLog, one_line_per_message, read_object, read_recipients
-from rolecraft.worlds._play import Act, Director, Policy, Rules, Table, View, play, play_all, replay
+from rolecraft.worlds._plan_grid import PlanGrid, PlanRewards, Walk, read_plan
+from rolecraft.worlds._plan_path import PlanPath
+from rolecraft.worlds._play import Rules, Table, play, play_all, replay
 from rolecraft.worlds._registry import WORLDS, make_world
-from rolecraft.worlds._retail import RETAIL_OPERATIONS, Retail, RetailReceipt, retail_hash
-from rolecraft.worlds._retail_shop import load_retail, make_retail
-from rolecraft.worlds._social import SocialScene
-from rolecraft.worlds._social_families import load_social_scenarios, social_scenario
-from rolecraft.worlds._social_ledger import Commitment, SocialLedger
-from rolecraft.worlds._social_moves import SOCIAL_ACTIONS, SocialMove
-from rolecraft.worlds._social_profiles import Relationship, RelationshipGraph, SocialProfile, make_profiles
-from rolecraft.worlds._social_scenarios import SocialBrief, SocialScenario
-from rolecraft.worlds._stop_rules import (
+from rolecraft.worlds._reply_task import ReplyItem, ReplyScore, ReplyTask
+from rolecraft.worlds._trust_game import TrustGame
+from rolecraft.worlds._weapon_shop import FUNCTIONS, MISSING_FUNCTIONS, ShopTurn, WeaponShop, shop_turns
+from rolecraft.worlds._world import World
+from rolecraft.worlds.avalon import (
+    AVALON_EVIL,
+    AVALON_ROLES,
+    AVALON_SETUPS,
+    Avalon,
+    AvalonProposal,
+    AvalonQuest,
+    AvalonSetup,
+    AvalonView,
+    team_action,
+    visible_sides,
+)
+from rolecraft.worlds.dialogue import (
+    FAREWELLS,
+    FAULTS,
+    MARKERS,
+    STOP_RULES,
+    Dialogue,
+    DialogueView,
+    Fault,
+    Instruction,
     MarkerRule,
+    Markers,
     MessageLimit,
     SilenceRule,
     Stop,
     StopRule,
     TextLimit,
     WordRule,
+    faults,
     find_stop,
+    is_promise,
+    read_dialogue,
+    read_instruction,
+    read_solution,
     stop_after,
 )
-from rolecraft.worlds._trust_game import TrustGame
-from rolecraft.worlds._weapon_shop import FUNCTIONS, MISSING_FUNCTIONS, ShopTurn, WeaponShop, shop_turns
-from rolecraft.worlds._world import World
+from rolecraft.worlds.incognita import (
+    RETAIL_OPERATIONS,
+    GoldAction,
+    Incognita,
+    Retail,
+    RetailReceipt,
+    TaskCard,
+    UserField,
+    gold_states,
+    load_retail,
+    make_retail,
+    make_task_cards,
+    replay_gold,
+    retail_hash,
+)
+from rolecraft.worlds.social import (
+    SOCIAL_ACTIONS,
+    Commitment,
+    Relationship,
+    RelationshipGraph,
+    SocialBrief,
+    SocialLedger,
+    SocialMove,
+    SocialProfile,
+    SocialScenario,
+    SocialScene,
+    load_social_scenarios,
+    make_profiles,
+    social_scenario,
+)
 
 if TYPE_CHECKING:
     from rolecraft.worlds._aec import WorldEnv
@@ -117,6 +145,11 @@ __all__ = [
     "Incognita",
     "Instruction",
     "JudgedItem",
+    "KeyDoor",
+    "KeyDoorMap",
+    "KeyDoorTables",
+    "KeyDoorWalks",
+    "Limit",
     "MarkerRule",
     "Markers",
     "Message",
@@ -124,10 +157,16 @@ __all__ = [
     "MessageLog",
     "OnIllegal",
     "ParallelWorldEnv",
+    "PlanGrid",
+    "PlanPath",
+    "PlanRewards",
     "Policy",
     "Receipt",
     "Relationship",
     "RelationshipGraph",
+    "ReplyItem",
+    "ReplyScore",
+    "ReplyTask",
     "Retail",
     "RetailReceipt",
     "Rules",
@@ -146,10 +185,14 @@ __all__ = [
     "Table",
     "TaskCard",
     "TextLimit",
+    "TimeLimit",
+    "TokenLimit",
     "TrustGame",
     "Turn",
+    "TurnLimit",
     "UserField",
     "View",
+    "Walk",
     "WeaponShop",
     "WordRule",
     "World",
@@ -177,6 +220,7 @@ __all__ = [
     "read_instruction",
     "read_items",
     "read_object",
+    "read_plan",
     "read_recipients",
     "read_scores",
     "read_solution",
@@ -193,6 +237,7 @@ __all__ = [
     "task_named",
     "team_action",
     "text_of",
+    "tokens_of",
     "verdict_of",
     "visible_sides",
 ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any, Literal, get_args
 
 from rolecraft.errors import UserError
@@ -57,7 +59,7 @@ class Conversation(World):
         if order not in get_args(SpeakingOrder):
             raise UserError(f"conversation: order must be one of {', '.join(get_args(SpeakingOrder))}, got {order!r}.")
         self.topic, self.agents, self.rounds, self.order = topic.strip(), tuple(names), rounds, order
-        self.window, self.longest = window, longest
+        self.window, self.longest, self._seats = window, longest, frozenset(names)
         if isinstance(lines, str) or len(set(lines)) < len(lines):
             raise UserError(f"conversation: lines must be a list of different texts, got {lines!r}.")
         self.actions = tuple(lines) or None
@@ -86,8 +88,9 @@ class Conversation(World):
 
     def observe(self, agent: str) -> str:
         """Return the topic, what others said last, and what is asked for."""
-        others = [message for message in self._log[-self.window - len(self.agents) :] if message.sender != agent]
-        said = one_line_per_message([self._cut(message) for message in others[-self.window :]])
+        last = islice(reversed(self._log), self.window + len(self.agents))
+        others = [*islice((message for message in last if message.sender != agent), self.window)]
+        said = one_line_per_message([self._cut(message) for message in reversed(others)])
         heard = f"The others said last:\n{said}" if said else "Nobody else has spoken yet."
         return (
             f"You are {agent} in a conversation of {len(self.agents)}. Topic: {self.topic}\n\n{heard}\n\n"
@@ -96,7 +99,8 @@ class Conversation(World):
 
     def legal(self, agent: str) -> tuple[str, ...] | None:
         """Return the lines that can be said, or None for any text, on an agent's turn."""
-        return self.actions if agent in self.acting else ()
+        acting = self.acting
+        return self.actions if agent in (self._seats if acting is self.agents else acting) else ()
 
     def state(self) -> Mapping[str, Any]:
         """Return what can still be seen, and a running digest of all that was said, which does not grow with it."""
@@ -115,8 +119,8 @@ class Conversation(World):
         return {"messages": said, "silences": len(self._log) - said}
 
     def _apply(self, actions: Mapping[str, str]) -> None:
-        for agent, text in actions.items():
-            self._log.append(Message(self._step, agent, text))
+        self._log.say(self._step, actions)
+        for text in actions.values():
             self._silent = 0 if text.strip() else self._silent + 1
         said = json.dumps([self._digest, *actions.items()])
         self._digest = hashlib.sha256(said.encode()).hexdigest()
@@ -124,5 +128,4 @@ class Conversation(World):
 
     def _cut(self, message: Message) -> Message:
         text = message.text.strip()
-        cut = text if len(text) <= self.longest else text[: self.longest] + "..."
-        return Message(message.step, message.sender, cut)
+        return message if len(text) <= self.longest else replace(message, text=text[: self.longest] + "...")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from rolecraft.errors import UserError
+from rolecraft.worlds._open import open_form
 
 OnIllegal = Literal["halt", "random"]
 """What happens to an agent whose action stays illegal: the episode ends, or a seeded random legal action is taken."""
@@ -22,7 +23,7 @@ class Receipt:
     """Why it was refused."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One agent's part in one step."""
 
@@ -51,6 +52,18 @@ class Turn:
         legal = None if row["legal"] is None else tuple(row["legal"])
         return cls(**{**row, "legal": legal, "receipts": tuple(Receipt(**receipt) for receipt in row["receipts"])})
 
+    if not TYPE_CHECKING:  # or else every name would pass for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Make the receipt of a first attempt that was accepted when it is read: its record is the turn itself."""
+            if name != "receipts":
+                raise AttributeError(f"a turn has no {name!r}")
+            object.__setattr__(self, name, (Receipt(self.action, True),))
+            return self.receipts
+
+
+OpenTurn = open_form(Turn, later=("receipts",))
+
 
 @dataclass(frozen=True)
 class Episode:
@@ -67,6 +80,8 @@ class Episode:
     """By the world's rules; by a limit; halted by an illegal action, with the attempts in the last turn; or because a
     policy had no answer, with its reason as `failed` in the last turn's notes."""
     states: Literal["hashed", "unhashed"] = "hashed"
+    limit: str = ""
+    """Which limit ended it: `steps`, or the name of one of `Rules.limits`; empty if none did."""
 
     @property
     def fallbacks(self) -> int:

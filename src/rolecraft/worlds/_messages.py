@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from rolecraft.errors import IllegalActionError, did_you_mean
+from rolecraft.worlds._open import open_form
 
 _DECODER = json.JSONDecoder()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Message:
     """Something an agent said or did where others could notice it."""
 
@@ -26,6 +27,9 @@ class Message:
     def visible_to(self, agent: str) -> bool:
         """Return whether an agent notices it: its sender always does."""
         return not self.to or agent == self.sender or agent in self.to
+
+
+_OpenMessage = open_form(Message)
 
 
 class MessageLog(Sequence[Message]):
@@ -43,9 +47,19 @@ class MessageLog(Sequence[Message]):
     def __iter__(self) -> Iterator[Message]:
         return iter(self._messages)
 
+    def __reversed__(self) -> Iterator[Message]:
+        return reversed(self._messages)
+
     def append(self, message: Message) -> None:
         """Add a message."""
         self._messages.append(message)
+
+    def say(self, step: int, actions: Mapping[str, str]) -> None:
+        """Add what agents say to everyone in a step, in order; several times as fast as `append` for each."""
+        for agent, text in actions.items():
+            message = _OpenMessage(step, agent, text)
+            message.__class__ = Message
+            self._messages.append(message)
 
     def visible_to(self, agent: str, since: int = 0) -> list[Message]:
         """Return what an agent may see of the messages from step `since` on."""
@@ -53,7 +67,10 @@ class MessageLog(Sequence[Message]):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the messages as JSON holds them, for a world's `state`."""
-        return [asdict(message) | {"to": list(message.to)} for message in self._messages]
+        return [
+            {"step": one.step, "sender": one.sender, "text": one.text, "to": list(one.to), "kind": one.kind}
+            for one in self._messages
+        ]
 
 
 def one_line_per_message(messages: Sequence[Message], names: Mapping[str, str] | None = None) -> str:

@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from json.encoder import encode_basestring_ascii
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from rolecraft._run import derive_seed
 from rolecraft.errors import IllegalActionError, UserError
-from rolecraft.worlds._episode import Episode, OnIllegal, Receipt, Turn
+from rolecraft.worlds._decision import Act, Director, Policy, View, decision_seed, new_view
+from rolecraft.worlds._episode import Episode, OnIllegal, OpenTurn, Receipt, Turn
+from rolecraft.worlds._limits import Limit
 from rolecraft.worlds._world import World
-
-
-@dataclass(frozen=True)
-class View:
-    """What a policy is given for one decision."""
-
-    agent: str
-    observation: str
-    legal: tuple[str, ...] | None
-    """None: free text."""
-    seed: int
-    """Of this decision: follows from the episode's seed, the agent, the step and the attempt alone."""
-    refused: tuple[Receipt, ...] = ()
-    """Attempts at this decision that the world refused, with reasons."""
-    role: str | None = None
-    """Id of the role that the agent plays."""
-    history: tuple[Turn, ...] = ()
-    """The agent's own last turns in this episode, oldest first. A policy that must remember more writes it into the
-    notes of its act and finds it here: so it is on record, and a resumed episode goes on from it."""
-    orders: Mapping[str, Any] | None = None
-    """What the table's director says of this decision."""
-
-    def rng(self) -> np.random.Generator:
-        """Return the generator of this decision."""
-        return np.random.default_rng(self.seed)
-
-
-@dataclass(frozen=True)
-class Act:
-    """A policy's answer."""
-
-    action: str
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    failed: str = ""
-    """Why there is no answer, such as a server that is gone: the episode ends here as `failed`."""
-
-
-class Director(Protocol):
-    """Intervenes in an episode from outside its world."""
-
-    def __call__(self, agent: str, step: int, turns: Sequence[Turn]) -> Mapping[str, Any] | None:
-        """Return the orders for a decision that comes now, given all turns so far."""
-        ...
-
-
-class Policy(Protocol):
-    """What acts for one agent or for many."""
-
-    def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """Answer every view: those of all agents, of one episode or many, for which it is this policy's turn."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -84,6 +32,8 @@ class Rules:
     """Hash the state before and after each step; off saves time where millions of steps are played. A hash costs what
     the world's `state` is long: a world with a long log keeps a running digest of it there, not the log itself, or an
     episode takes time that grows with the square of its steps."""
+    limits: tuple[Limit, ...] = ()
+    """What else ends an episode: turns, tokens, wall clock. They are looked at after each step."""
 
     def __post_init__(self) -> None:
         if self.limit < 1 or self.repairs < 0 or self.recall < 0:
@@ -209,35 +159,44 @@ def _game(table: Table, rules: Rules) -> Generator[dict[str, View] | list[Turn],
     world, recorded = table.world, _by_step(table.played)
     world.reset(table.seed)
     turns: list[Turn] = []
-    own: dict[str, deque[Turn]] = {agent: deque(maxlen=rules.recall) for agent in world.agents}
+    own: dict[str, list[Turn]] = {agent: [] for agent in world.agents}
     ended: Literal["over", "limit", "illegal", "failed"] = "over"
+    counts, limit = [(one.name, one.begin()) for one in rules.limits], ""
     after = world.state_hash() if rules.hashes else ""
     for step in range(rules.limit):
-        if not world.acting:
+        agents = world.acting
+        if not agents:
             break
-        before = after
-        known = step in recorded
-        found = recorded[step] if known else (yield from _decide(table, step, rules.repairs, own, turns))
-        if any("failed" in turn.notes for turn in found):
+        before, known, checked = after, step in recorded, False
+        if known:
+            found = recorded[step]
+        else:
+            found, checked = yield from _decide(table, step, agents, rules, own, turns)
+        if not checked and any("failed" in turn.notes for turn in found):
             ended = "failed"
-        elif rules.on_illegal == "halt" and any(turn.fallback for turn in found):
+        elif not checked and rules.on_illegal == "halt" and any(turn.fallback for turn in found):
             ended = "illegal"
         else:
-            world.act({turn.agent: turn.action for turn in found})
+            _let_act(world, {turn.agent: turn.action for turn in found}, checked)
             after = world.state_hash() if rules.hashes else ""
             if known and found[0].after != after:
                 raise UserError(f"{world.name}, step {step}: the state is another than on record; start a new run.")
-            if not known:
-                _sign(found, before, after)
+        if not known:
+            _close(found, before, after, signed=ended == "over")
         turns += found
         for turn in found:
             own[turn.agent].append(turn)
         if not known:
             yield found
+        if counts and ended == "over":
+            reached = [name for name, count in counts if count(found)]
+            if reached and step + 1 not in recorded and world.acting:
+                ended, limit = "limit", reached[0]
         if ended != "over":
             break
     else:
-        ended = "limit" if world.acting else "over"
+        if world.acting:
+            ended, limit = "limit", "steps"
     return Episode(
         world.name,
         table.seed,
@@ -247,85 +206,142 @@ def _game(table: Table, rules: Rules) -> Generator[dict[str, View] | list[Turn],
         dict(world.outcome()) if ended == "over" else {},
         ended,
         "hashed" if rules.hashes else "unhashed",
+        limit,
     )
 
 
 def _decide(
-    table: Table, step: int, repairs: int, own: Mapping[str, Iterable[Turn]], turns: Sequence[Turn]
-) -> Generator[dict[str, View], Mapping[str, Act], list[Turn]]:
-    """Ask every acting agent, again where the world refuses; fall back where it refuses to the last."""
-    world, seed, agents = table.world, table.seed, table.world.acting
-    seen = {agent: (world.observe(agent), world.legal(agent)) for agent in agents}
-    receipts: dict[str, list[Receipt]] = {agent: [] for agent in agents}
-    notes: dict[str, Mapping[str, Any]] = {}
+    table: Table,
+    step: int,
+    agents: Sequence[str],
+    rules: Rules,
+    own: Mapping[str, list[Turn]],
+    turns: Sequence[Turn],
+) -> Generator[dict[str, View], Mapping[str, Act], tuple[list[Turn], bool]]:
+    """Ask every acting agent, again where the world refuses; fall back where it refuses to the last.
+
+    Returns:
+        The turns, still open, and whether the world has let all of them pass at the first attempt.
+    """
+    world = table.world
     orders = {agent: table.director(agent, step, turns) for agent in agents} if table.director else {}
-    waiting = list(agents)
-    for attempt in range(repairs + 1):
-        answers = yield {
-            agent: View(
-                agent,
-                *seen[agent],
-                _seed(seed, agent, step, attempt),
-                tuple(receipts[agent]),
-                table.roles.get(agent),
-                tuple(own[agent]),
-                orders.get(agent),
-            )
-            for agent in waiting
-        }
+    attempt = (table.seed, step, 0, rules.recall)
+    views = {
+        agent: new_view(
+            agent,
+            world.observe(agent),
+            world.legal(agent),
+            table.roles.get(agent),
+            orders.get(agent),
+            attempt,
+            own[agent],
+        )
+        for agent in agents
+    }
+    answers = yield views
+    found = _at_first(world, step, views, answers)
+    if found is None:
+        return (yield from _repair(table, step, rules, views, answers)), False
+    return found, True
+
+
+def _at_first(world: World, step: int, views: Mapping[str, View], answers: Mapping[str, Act]) -> list[Turn] | None:
+    """Return the turns if the world takes every answer as it is; None if one is refused, or is none."""
+    plain = type(world).check is World.check  # then what is legal is in the view
+    turns = []
+    for agent, view in views.items():
+        act, legal = answers[agent], view.legal
+        action, notes = act.action, act.notes
+        if act.failed or "failed" in notes:
+            return None
+        if not (legal is None or action in legal) if plain else not _try(world, agent, action).accepted:
+            return None
+        turns.append(OpenTurn(step, agent, view.observation, action, legal, notes=notes))
+    return turns
+
+
+def _repair(
+    table: Table, step: int, rules: Rules, views: Mapping[str, View], answers: Mapping[str, Act]
+) -> Generator[dict[str, View], Mapping[str, Act], list[Turn]]:
+    """Go on from first answers of which one was refused or failed, as `_decide` does."""
+    world, seed = table.world, table.seed
+    receipts: dict[str, list[Receipt]] = {agent: [] for agent in views}
+    notes: dict[str, Mapping[str, Any]] = {}
+    waiting = list(views)
+    for attempt in range(rules.repairs + 1):
+        if attempt:
+            seeds = {agent: decision_seed(seed, agent, step, attempt) for agent in waiting}
+            answers = yield {
+                agent: replace(views[agent], seed=seeds[agent], refused=tuple(receipts[agent])) for agent in waiting
+            }
         for agent, act in answers.items():
             notes[agent] = {**act.notes, "failed": act.failed} if act.failed else act.notes
             receipts[agent].append(_try(world, agent, act.action))
-        waiting = [agent for agent in waiting if not receipts[agent][-1].accepted]
+        waiting = [agent for agent in views if not receipts[agent][-1].accepted]
         if any(act.failed for act in answers.values()):
             waiting = []
         if not waiting:
             break
-    return [
-        Turn(
-            step,
-            agent,
-            seen[agent][0],
-            _fallback(seen[agent][1], seed, agent, step) if agent in waiting else receipts[agent][-1].action,
-            seen[agent][1],
-            tuple(receipts[agent]),
-            agent in waiting,
-            notes=notes.get(agent, {}),
-        )
-        for agent in agents
-    ]
+    turns = []
+    for agent, view in views.items():
+        lost = agent in waiting
+        action = _fallback(view.legal, seed, agent, step) if lost else receipts[agent][-1].action
+        turn = OpenTurn(step, agent, view.observation, action, view.legal, lost, notes=notes.get(agent, {}))
+        turn.receipts = tuple(receipts[agent])
+        turns.append(turn)
+    return turns
 
 
-def _sign(turns: Iterable[Turn], before: str, after: str) -> None:
-    """Enter the hashes into turns that nobody has seen yet: a copy of each would cost more than its making."""
+def _let_act(world: World, actions: Mapping[str, str], checked: bool) -> None:
+    """Let agents act; without another check where the world has let all of it pass in this state."""
+    if checked and type(world).act is World.act:
+        world._apply(actions)
+    else:
+        world.act(actions)
+
+
+def _close(turns: Iterable[Any], before: str, after: str, signed: bool) -> None:
+    """Make turns final, with the hashes of the state if the step was taken."""
     for turn in turns:
-        object.__setattr__(turn, "before", before)
-        object.__setattr__(turn, "after", after)
+        if signed:
+            turn.before, turn.after = before, after
+        turn.__class__ = Turn
 
 
-def _seed(seed: int, agent: str, step: int, attempt: int) -> int:
-    """Return `derive_seed(seed, agent, step, attempt)`, several times as fast: there is one per decision."""
-    text = f"[{seed},{encode_basestring_ascii(agent)},{step},{attempt}]"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+@dataclass
+class _Batch:
+    """What one policy is asked in one call."""
+
+    policy: Policy
+    views: list[View] = field(default_factory=list)
+    seats: list[tuple[int, list[str]]] = field(default_factory=list)
+    """Whose views these are, in order: agents by table."""
 
 
 def _ask(tables: Sequence[Table], waiting: Mapping[int, Mapping[str, View]]) -> dict[int, dict[str, Act]]:
     """Call every policy once with the views of all its agents at all tables."""
-    shared: dict[int, list[tuple[int, str]]] = {}
+    batches: dict[int, _Batch] = {}
     for place, views in waiting.items():
-        for agent in views:
-            shared.setdefault(id(tables[place].policies[agent]), []).append((place, agent))
+        policies, batch = tables[place].policies, None
+        for agent, view in views.items():
+            policy = policies[agent]
+            if batch is None or policy is not batch.policy:
+                batch = batches.setdefault(id(policy), _Batch(policy))
+                agents: list[str] = []
+                batch.seats.append((place, agents))
+            agents.append(agent)
+            batch.views.append(view)
     answers: dict[int, dict[str, Act]] = {place: {} for place in waiting}
-    for seats in shared.values():
-        place, agent = seats[0]
-        acts = tables[place].policies[agent].act([waiting[place][agent] for place, agent in seats])
-        if len(acts) != len(seats):
+    for batch in batches.values():
+        acts = batch.policy.act(batch.views)
+        if len(acts) != len(batch.views):
             raise UserError(
-                f"the policy of {', '.join(dict.fromkeys(agent for _, agent in seats))} returned {len(acts)} actions "
-                f"for {len(seats)} views; expected one per view."
+                f"the policy of {', '.join(dict.fromkeys(view.agent for view in batch.views))} returned {len(acts)} "
+                f"actions for {len(batch.views)} views; expected one per view."
             )
-        for (place, agent), act in zip(seats, acts, strict=True):
-            answers[place][agent] = act
+        rest = iter(acts)
+        for place, agents in batch.seats:
+            answers[place].update(zip(agents, rest))  # noqa: B905  # the rest is of other agents
     return answers
 
 

@@ -11,15 +11,17 @@ from rolecraft.errors import UserError, did_you_mean
 from rolecraft.worlds._world import World
 
 WORLDS: Mapping[str, tuple[str, str]] = {
-    "avalon": ("_avalon", "Avalon"),
+    "avalon": ("avalon", "Avalon"),
     "conversation": ("_conversation", "Conversation"),
-    "dialogue": ("_dialogue", "Dialogue"),
+    "dialogue": ("dialogue", "Dialogue"),
     "gymnasium": ("adapters._gymnasium", "GymnasiumWorld"),
-    "incognita": ("_incognita", "Incognita"),
+    "incognita": ("incognita", "Incognita"),
     "jaxmarl": ("adapters._jaxmarl", "JaxMarlWorld"),
+    "key-door": ("_key_door", "KeyDoor"),
     "open-spiel": ("adapters._open_spiel", "OpenSpielWorld"),
     "pettingzoo": ("adapters._pettingzoo", "PettingZooWorld"),
-    "social-scene": ("_social", "SocialScene"),
+    "plan-path": ("_plan_path", "PlanPath"),
+    "social-scene": ("social", "SocialScene"),
     "text-arena": ("adapters._text_arena", "TextArenaWorld"),
     "trust-game": ("_trust_game", "TrustGame"),
 }

@@ -268,14 +268,27 @@ def test_titles_that_make_their_bearers_firm_are_reproduced(tmp_path):
     assert report.clarity["expert"].estimate > 0
 
 
-def test_titles_that_nobody_heeds_are_not_reproduced(tmp_path):
+def test_an_agent_that_nothing_can_move_leaves_the_question_open(tmp_path):
     found = verdict_smollm2(played(tmp_path, ScriptedModel(lambda *_: OPTIONS[0]), replace(MODEL, items=4)))
-    assert found.verdict == "not reproduced"
+    assert found.verdict == "inconclusive"
     assert found.effect.estimate == 0
+    assert found.note.startswith("open: no title moved a single verdict in any stance")
     assert "undefined" in found.note
 
 
-def test_titles_that_all_follow_at_once_are_not_put_down_to_holding(tmp_path):
+@pytest.mark.parametrize(
+    ("rates", "shift"),
+    [(PanelRates(0.1, 0.7, 0.4, 0.4), -1), (PanelRates(0.4, 0.4, 0.95, 0.2), 1)],
+    ids=["bearers give way", "others follow"],
+)
+def test_titles_that_do_not_make_their_bearers_firm_are_not_reproduced(rates, shift, tmp_path):
+    found = verdict_smollm2(played(tmp_path, panel_model(rates), MODEL))
+    assert found.effect.estimate * shift > 0
+    assert found.verdict == "not reproduced"
+    assert "open:" not in found.note
+
+
+def test_titles_that_all_follow_at_once_leave_open_whether_by_holding(tmp_path):
     def follow(chat, seed):
         lines = [
             line
@@ -287,7 +300,8 @@ def test_titles_that_all_follow_at_once_are_not_put_down_to_holding(tmp_path):
     found = verdict_smollm2(played(tmp_path, ScriptedModel(follow), replace(MODEL, items=6, turns=6)))
     assert found.effect.estimate == 1
     assert found.control.estimate == 0
-    assert found.verdict == "not reproduced"
+    assert found.verdict == "inconclusive"
+    assert found.note.startswith("open: holding and switching cannot be told apart (")
 
 
 def test_the_titled_referee_opens_against_the_models_own_lean_in_both_orders(tmp_path):

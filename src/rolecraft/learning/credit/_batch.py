@@ -16,6 +16,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+_WIDE = 16
+"""A range of keys wider than this many times the rows is sorted; a narrower one is looked up in a table."""
+_NARROW = 32
+"""Rows of fewer tokens are counted column by column."""
+
 
 class NoSignalWarning(UserWarning):
     """A batch whose advantages are all zero: an update on it teaches nothing."""
@@ -67,6 +72,16 @@ class CreditBatch:
         """Rows and tokens."""
         return self.mask.shape[0], self.mask.shape[1]
 
+    @property
+    def lengths(self) -> Ints:
+        """Shape (N,): trained tokens of each row."""
+        return count_true(self.mask)
+
+    @property
+    def known(self) -> Bools:
+        """Shape (N,): the rows whose reward is known."""
+        return np.ones(self.shape[0], dtype=bool) if self.valid is None else self.valid
+
     def column(self, name: str, stage: str) -> Floats:
         """Return a column of shape (N,).
 
@@ -97,17 +112,79 @@ class CreditBatch:
             UserError: If the batch lacks a key.
         """
         columns = [_look_up("key", self.keys, name, stage) for name in keys]
-        n = self.shape[0]
-        if not columns or not n:
-            return np.zeros(n, dtype=np.int64), min(n, 1)
-        index = np.zeros(n, dtype=np.int64)
-        count = 1
-        for column in columns:
-            values, inverse = np.unique(column, return_inverse=True)
-            _, index = np.unique(index * len(values) + inverse.ravel(), return_inverse=True)
-            index = index.ravel().astype(np.int64)
-            count = int(index.max()) + 1
-        return index, count
+        return number_groups(columns, self.shape[0])
+
+
+def number_groups(columns: Sequence[Ints], n: int) -> tuple[Ints, int]:
+    """Number the groups of rows that agree in all columns.
+
+    Args:
+        columns: Whole numbers, each of shape (n,); none puts all rows in one group.
+        n: How many rows.
+
+    Returns:
+        Numbers from 0 of shape (n,), in the order of the sorted columns, and how many groups there are.
+    """
+    if not columns or not n:
+        return np.zeros(n, dtype=np.int64), min(n, 1)
+    index, count = _ranks(columns[0])
+    for column in columns[1:]:
+        ranks, values = _ranks(column)
+        nested = _nested(index, count, ranks, values) if count * values > _WIDE * n else None
+        index, count = nested or _ranks(index * values + ranks)
+    return index, count
+
+
+def _nested(outer: Ints, outers: int, inner: Ints, inners: int) -> tuple[Ints, int] | None:
+    """Number the pairs where each inner group lies in one outer group, as trajectories do in tasks, or the reverse."""
+    home = outer[group_firsts(inner, inners)]
+    if (home[inner] == outer).all():
+        ranks = np.empty(inners, dtype=np.int64)
+        ranks[np.argsort(home, kind="stable")] = np.arange(inners)
+        return ranks[inner], inners
+    if (inner[group_firsts(outer, outers)][outer] == inner).all():
+        return outer, outers
+    return None
+
+
+def count_true(mask: Bools) -> Ints:
+    """Count each row's True, shape (N, T) to (N,)."""
+    n, width = mask.shape
+    if width > _NARROW:
+        return np.asarray(np.count_nonzero(mask, axis=1), dtype=np.int64)
+    counts = np.zeros(n, dtype=np.int8)
+    for column in mask.view(np.int8).T:
+        counts += column
+    return counts.astype(np.int64)
+
+
+def group_firsts(index: Ints, count: int) -> Ints:
+    """Return the first row of each group, of shape (count,)."""
+    first = np.zeros(count, dtype=np.int64)
+    first[index[::-1]] = np.arange(len(index))[::-1]
+    return first
+
+
+def group_means(values: Floats, index: Ints, count: int) -> Floats:
+    """Return the mean of each group, of shape (count,); it is exact where all values of a group are equal."""
+    pivot = values[group_firsts(index, count)] if len(values) else np.zeros(count)
+    off = np.bincount(index, values - pivot[index], minlength=count)
+    mean: Floats = pivot + off / np.maximum(np.bincount(index, minlength=count), 1)
+    return mean
+
+
+def _ranks(values: Ints) -> tuple[Ints, int]:
+    """Replace values by their rank among the distinct ones; by a table where the range is narrow, which is faster."""
+    low, high = int(values.min()), int(values.max())
+    if high - low > _WIDE * len(values) + 1024:
+        distinct, inverse = np.unique(values, return_inverse=True)
+        return inverse.ravel().astype(np.int64), len(distinct)
+    shifted = values - low
+    present = np.zeros(high - low + 1, dtype=bool)
+    present[shifted] = True
+    ranks = np.cumsum(present, dtype=np.int64)
+    ranks -= 1
+    return ranks[shifted], int(ranks[-1]) + 1
 
 
 @dataclass(frozen=True)
@@ -148,6 +225,35 @@ class Carry:
     def note(self, **info: Any) -> Carry:
         """Return a copy with more figures."""
         return replace(self, info={**self.info, **info})
+
+
+def add_advantage(carry: Carry, rows: Floats | None = None, tokens: Floats | None = None) -> Carry:
+    """Add to the advantage, at the level it has reached.
+
+    Args:
+        carry: What was passed on.
+        rows: Shape (N,).
+        tokens: Shape (N, T); the advantage is then held by token.
+    """
+    if rows is not None:
+        carry = replace(carry, advantage=carry.advantage + rows)
+        if carry.token_advantage is not None:
+            carry = replace(carry, token_advantage=carry.token_advantage + rows[:, None])
+    if tokens is not None:
+        if carry.token_advantage is not None:
+            tokens = tokens + carry.token_advantage
+        elif carry.advantage.any():
+            tokens = tokens + carry.advantage[:, None]
+        carry = replace(carry, token_advantage=tokens)
+    return carry
+
+
+def multiply_advantage(carry: Carry, rows: Floats) -> Carry:
+    """Multiply each row's advantage, at the level it has reached; `rows` has shape (N,)."""
+    carry = replace(carry, advantage=carry.advantage * rows)
+    if carry.token_advantage is None:
+        return carry
+    return replace(carry, token_advantage=carry.token_advantage * rows[:, None])
 
 
 class Stage(Protocol):
@@ -192,17 +298,12 @@ def assign_credit(batch: CreditBatch, stages: Iterable[Stage], state: Mapping[st
         UserError: If a stage lacks a column, or an advantage is not finite; the row is named.
     """
     n, _ = batch.shape
-    valid = np.ones(n, dtype=bool) if batch.valid is None else batch.valid
-    keep = valid & batch.mask.any(1)
-    reward = np.where(valid, batch.row.get("outcome", np.zeros(n)), 0.0)
+    keep = batch.known & (batch.lengths > 0)
+    reward = np.where(batch.known, batch.row.get("outcome", np.zeros(n)), 0.0)
     carry = Carry(reward, np.zeros(n), np.ones(n), keep, state=dict(state or {}))
     for stage in stages:
         carry = stage(batch, carry)
-    spread = carry.advantage[:, None] if carry.token_advantage is None else carry.token_advantage
-    advantages = np.where(batch.mask & carry.keep[:, None], spread, 0.0)
-    if not np.isfinite(advantages).all():
-        row, token = np.argwhere(~np.isfinite(advantages))[0]
-        raise UserError(f"credit: the advantage of row {row}, token {token} is {advantages[row, token]}.")
+    advantages = _spread(batch.mask, carry)
     silent = not advantages.any() and not any(aux.weight for aux in carry.aux)
     if silent:
         warnings.warn(
@@ -214,6 +315,22 @@ def assign_credit(batch: CreditBatch, stages: Iterable[Stage], state: Mapping[st
     carry = carry.note(rows=n, kept=int(carry.keep.sum()), no_signal=silent)
     weights = np.where(carry.keep, carry.weight, 0.0)
     return CreditResult(advantages, weights, carry.keep, carry.targets, carry.aux, carry.info, carry.state)
+
+
+def _spread(mask: Bools, carry: Carry) -> Floats:
+    """Give every trained token of the rows that are kept its advantage, and 0 to the others."""
+    if carry.token_advantage is None:
+        given = np.where(carry.keep, carry.advantage, 0.0)[:, None]
+    else:
+        trained = mask if carry.keep.all() else mask & carry.keep[:, None]
+        given = np.where(trained, carry.token_advantage, 0.0)
+    if not np.isfinite(given).all():
+        spread = np.where(mask, given, 0.0)
+        row, token = np.argwhere(~np.isfinite(spread))[0]
+        raise UserError(f"credit: the advantage of row {row}, token {token} is {spread[row, token]}.")
+    if carry.token_advantage is not None:
+        return given
+    return np.repeat(given, mask.shape[1], axis=1) * mask
 
 
 def _look_up(what: str, columns: Mapping[str, NDArray[Any]], name: str, stage: str) -> NDArray[Any]:
@@ -237,7 +354,7 @@ def _finite(name: str, values: Any, where: Bools) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.shape != where.shape:
         raise UserError(f"column {name!r}: expected shape {where.shape}, got {array.shape}.")
-    array = np.where(where, array, 0.0)
+    array = array.copy() if where.all() else np.where(where, array, 0.0)
     if not np.isfinite(array).all():
         place = tuple(int(each) for each in np.argwhere(~np.isfinite(array))[0])
         raise UserError(f"column {name!r}: row {place[0]} holds {array[place]}{_token(place)}.")

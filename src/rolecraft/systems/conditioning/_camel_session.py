@@ -17,6 +17,7 @@ from rolecraft.agents import (
     CriticPolicy,
     DialoguePolicy,
     DialoguePrompts,
+    PreparedTask,
     generate_tasks,
     plan_tasks,
     specify_tasks,
@@ -41,6 +42,8 @@ class RolePlay:
     """The task as the agents saw it: specified and planned, where that was asked for."""
     episode: Episode
     adherence: Adherence
+    unprepared: tuple[str, ...] = ()
+    """Why the task was not specified or not planned, though that was asked for; empty where nothing failed."""
 
     @property
     def reason(self) -> str:
@@ -65,6 +68,7 @@ class RolePlay:
         return {
             "id": id, "role_1": self.brief.assistant, "role_2": self.brief.user, "original_task": self.brief.task,
             "specified_task": self.task, **said, "num_messages": len(said), "termination_reason": self.reason,
+            "unprepared": list(self.unprepared),
         }  # fmt: skip
 
 
@@ -114,6 +118,9 @@ class RolePlaySession:
     def run_all(self, briefs: Sequence[Brief], seeds: Sequence[int]) -> list[RolePlay]:
         """Play many dialogues side by side; each comes out as it would alone.
 
+        Where the model specifies or plans nothing, the task stands as it was. That is on record in the dialogue's
+        `unprepared`, and a warning counts it.
+
         Raises:
             UserError: If there are not as many seeds as briefs.
         """
@@ -122,7 +129,8 @@ class RolePlaySession:
         same = [brief.user for brief in briefs if brief.user == brief.assistant]
         if same:
             warnings.warn(f"{len(same)} dialogues have one role twice, such as {same[0]!r}.", stacklevel=2)
-        tasks = self._tasks(briefs, seeds)
+        prepared = self._prepare(briefs, seeds)
+        tasks = [text for text, _ in prepared]
         policies = self._policies()
         worlds = [
             Dialogue(task, {"user": brief.user, "assistant": brief.assistant}, **self.limits)
@@ -132,19 +140,26 @@ class RolePlaySession:
         limit = max((rule.limit for world in worlds for rule in world.rules if rule.name == "max_messages"), default=1)
         episodes = play_all(tables, Rules(limit=limit))
         return [
-            RolePlay(brief, task, episode, self._measured(world))
-            for brief, task, episode, world in zip(briefs, tasks, episodes, worlds, strict=True)
+            RolePlay(brief, task, episode, self._measured(world), failures)
+            for brief, (task, failures), episode, world in zip(briefs, prepared, episodes, worlds, strict=True)
         ]
 
-    def _tasks(self, briefs: Sequence[Brief], seeds: Sequence[int]) -> list[str]:
-        tasks = [brief.task for brief in briefs]
+    def _prepare(self, briefs: Sequence[Brief], seeds: Sequence[int]) -> list[tuple[str, tuple[str, ...]]]:
+        """Return each task as the agents will see it, and what failed on the way."""
+        passes: list[list[PreparedTask]] = [[PreparedTask(brief.task) for brief in briefs]]
         if self.specify:
             drawn = [derive_seed(seed, "specify") for seed in seeds]
-            tasks = specify_tasks(self.model, briefs, words=self.word_limit, seeds=drawn)
+            passes.append(specify_tasks(self.model, briefs, words=self.word_limit, seeds=drawn))
         if self.plan:
-            specified = [replace(brief, task=task) for brief, task in zip(briefs, tasks, strict=True)]
-            tasks = plan_tasks(self.model, specified, seeds=[derive_seed(seed, "plan") for seed in seeds])
-        return tasks
+            specified = [replace(brief, task=task.text) for brief, task in zip(briefs, passes[-1], strict=True)]
+            passes.append(plan_tasks(self.model, specified, seeds=[derive_seed(seed, "plan") for seed in seeds]))
+        failures = [tuple(one.failure for one in each if one.failure) for each in zip(*passes, strict=True)]
+        failed = [reasons[0] for reasons in failures if reasons]
+        if failed:
+            warnings.warn(
+                f"{len(failed)} of {len(briefs)} tasks stand as given, such as one {failed[0]}.", stacklevel=3
+            )
+        return [(task.text, reasons) for task, reasons in zip(passes[-1], failures, strict=True)]
 
     def _policies(self) -> dict[str, Policy]:
         speaker: Policy = DialoguePolicy(self.model, self.prompts, self.sampling)

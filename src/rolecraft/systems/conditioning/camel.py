@@ -266,6 +266,7 @@ def dialogue_row(played: RolePlay) -> dict[str, Any]:
         before = critic["chosen"]
     return {
         **played.adherence.row(), "reason": played.reason, "task": played.task,
+        "unprepared": list(played.unprepared),
         "chosen": sum(chosen) / len(chosen) if chosen else None,
         "blind": sum(blind) / len(blind) if blind else None,
         "tokens": sum(int(turn.notes.get("tokens", 0)) for turn in played.messages),

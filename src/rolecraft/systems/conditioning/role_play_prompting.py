@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from rolecraft.errors import ModelError, UserError
+from rolecraft.conditioning import RolePlayPrompt, sample_feedback
+from rolecraft.errors import UserError
 from rolecraft.models import Chat, LanguageModel, Message, Sampling, chat, load_model
 from rolecraft.systems._base import ROWS, Result, StudyConfig, System, Verdict, row_key
 
@@ -39,27 +40,7 @@ SYSTEM = System(
     published="10 of 12 sets above zero-shot, e.g. AQuA 53.5 to 63.8, last letters 23.8 to 84.2 (gpt-3.5-turbo-0613)",
 )
 
-# The method
-
-
-@dataclass(frozen=True)
-class RolePlayPrompt:
-    """A role, set by the user and accepted by the model."""
-
-    role_setting: str
-    """Assigns the role and its skill, and gives the user the counterpart."""
-    role_feedback: str = ""
-    """The model's reply; empty: the role stands in one message with the question, without immersion."""
-    user_counter_role: str = "the one who asks"
-    """Whom the user plays."""
-
-    def frame(self, question: str) -> list[Message]:
-        """Return the dialogue in which a question is asked."""
-        if not self.role_feedback:
-            return chat(f"{self.role_setting}\n\n{question}")
-        accepted: Message = {"role": "assistant", "content": self.role_feedback}
-        return chat(question, history=[{"role": "user", "content": self.role_setting}, accepted])
-
+# The method; stage A's draws and the dialogue are `rolecraft.conditioning.sample_feedback` and `RolePlayPrompt`.
 
 ROLE_SETTINGS: Mapping[str, tuple[str, str]] = {
     "maths teacher": (
@@ -101,60 +82,6 @@ TASK_ROLES: Mapping[str, str] = {
 }
 """The role that fits a generated task; public sets with numbers take the maths teacher, others the quiz champion."""
 UNFIT = "florist"
-
-_REFUSAL = re.compile(
-    r"\bas an? (?:AI|artificial|language model|large language)|"
-    r"\bI(?:'m| am) (?:just |only )?an? (?:AI|language model)\b|"
-    r"\bI(?:'m| am) sorry,? (?:but )?I|\bI (?:can(?:no|')t|am unable to|won't|will not) (?:play|do|act|take|help|be)\b",
-    re.IGNORECASE,
-)
-
-
-def feedback_flaw(reply: str) -> str:
-    """Return why a reply is no role-feedback, or an empty text: it is empty, or it refuses the role."""
-    if not reply.strip():
-        return "empty"
-    return "refusal" if _REFUSAL.search(reply.replace("’", "'")) else ""
-
-
-def sample_feedback(
-    model: LanguageModel, setting: str, count: int, *, seed: int = 0, attempts: int = 4, max_tokens: int = 48
-) -> list[str]:
-    """Sample distinct replies that accept a role (stage A).
-
-    Args:
-        model: Plays the role.
-        setting: The role-setting message.
-        count: How many are wanted; fewer come back if the model repeats or refuses itself.
-        seed: Of the draws.
-        attempts: Rounds of `count` draws at most.
-        max_tokens: Per reply; a reply that was cut ends with its last whole sentence.
-
-    Raises:
-        ModelError: If no reply is valid; the replies are shown.
-    """
-    from rolecraft._run import derive_seed
-
-    found: dict[str, None] = {}
-    refused: list[str] = []
-    for attempt in range(attempts):
-        seeds = [derive_seed("role-feedback", setting, seed, attempt, draw) for draw in range(count)]
-        sampling = Sampling(max_tokens=max_tokens, temperature=0.7, top_p=0.95)
-        for completion in model.generate([chat(setting)] * count, sampling, seeds=seeds):
-            reply = completion.text.strip()
-            if completion.finish == "length" and (cut := re.match(r".*[.!?]", reply, re.DOTALL)):
-                reply = cut[0]
-            flaw = feedback_flaw(reply)
-            if flaw:
-                refused.append(f"{flaw}: {reply[:80]!r}")
-            elif len(found) < count:
-                found[reply] = None
-        if len(found) >= count:
-            break
-    if not found:
-        shown = "\n  ".join(refused[:5])
-        raise ModelError(f"{model.name} did not accept the role {setting[:60]!r} in {len(refused)} replies:\n  {shown}")
-    return list(found)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ data=FILE` with ChatEval's file (expected: expert and referent above legitimate,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rolecraft._run import RunStore
-    from rolecraft.measures import Interval, PanelRates, PanelTalk
+    from rolecraft.measures import AuthorityReport, Interval, PanelRates, PanelTalk
     from rolecraft.worlds import Discussion, JudgedItem, Table
 
 SYSTEM = System(
@@ -324,20 +325,42 @@ def talks_of(result: Result, pooled: bool = False) -> list[PanelTalk]:
 
 
 def verdict_smollm2(result: Result) -> Verdict:
-    """Demand influence of clear titles that holding explains better than switching, and none of hedging ones."""
+    """Demand influence of clear titles that holding explains better than switching, and none of hedging ones.
+
+    A run that could not have shown either is inconclusive: see `open_question`.
+    """
     from rolecraft.measures import measure_authority
 
     report, pooled = measure_authority(talks_of(result)), measure_authority(talks_of(result, pooled=True))
     clear, hedged = pooled.effect("title"), pooled.effect("title", clear=False)
     found = clear.influence.low > 0 and clear.hold.estimate > clear.switch.estimate and not hedged.influence.low > 0
+    unsettled = open_question(report, pooled)
     note = (
-        "influence by type: "
+        (f"{unsettled}; " if unsettled else "")
+        + "influence by type: "
         + ", ".join(f"{kind} {report.effect(kind).influence}" for kind in TITLES if kind != CONTROL)
         + f"; all titles: hold {clear.hold}, switch {clear.switch}, the bearer keeps its stance {clear.steadfast} with "
         f"and {clear.steadfast_control} without the title; control: hedging titles"
         + "".join(f"; {name} undefined: {reason}" for name, reason in clear.reasons.items())
     )
-    return Verdict.when(reproduced=found, effect=clear.influence, control=hedged.influence, note=note)
+    return Verdict.when(
+        reproduced=found, inconclusive=bool(unsettled), effect=clear.influence, control=hedged.influence, note=note
+    )
+
+
+def open_question(report: AuthorityReport, pooled: AuthorityReport) -> str:
+    """Return why a run can speak neither for the claim nor against it, or an empty text.
+
+    Either no title moved one verdict in any stance, so that the hedged control cannot differ from the clear titles; or
+    a rate is undefined, so that holding and switching cannot be told apart.
+    """
+    shifts = [effect.influence for effect in report.effects]
+    if all(shift.estimate == shift.low == shift.high == 0 for shift in shifts):
+        return "open: no title moved a single verdict in any stance, so the control cannot differ from the claim"
+    clear = pooled.effect("title")
+    if math.isnan(clear.hold.estimate) or math.isnan(clear.switch.estimate):
+        return f"open: holding and switching cannot be told apart ({clear.reasons['modelled']})"
+    return ""
 
 
 STUDIES = {

@@ -155,7 +155,7 @@ def play_task(arm: str, policy: Policy, config: LadderConfig, seed: int, task: i
     """Play one task and return its row."""
     from rolecraft.measures import process_score
     from rolecraft.worlds import gold_states, play
-    from rolecraft.worlds._incognita_tasks import shop_data
+    from rolecraft.worlds.incognita import shop_data
 
     world = world_of(arm, config, seed, task)
     episode = play(world, {"agent": policy}, derive_seed("incognita", seed, task), hashes=False, limit=config.turns + 1)

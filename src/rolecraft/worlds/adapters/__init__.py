@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rolecraft.worlds.adapters._open_spiel_tables import (
         PolicyTable,
         TablePolicy,
+        decisions,
         policy_of_table,
         table_of_episodes,
         table_of_policy,
@@ -27,6 +28,7 @@ __all__ = [
     "PolicyTable",
     "TablePolicy",
     "TextArenaWorld",
+    "decisions",
     "policy_of_table",
     "table_of_episodes",
     "table_of_policy",
@@ -40,7 +42,8 @@ _LAZY = {
     "PettingZooWorld": "_pettingzoo",
     "TextArenaWorld": "_text_arena",
     **dict.fromkeys(
-        ("PolicyTable", "TablePolicy", "policy_of_table", "table_of_episodes", "table_of_policy"), "_open_spiel_tables"
+        ("PolicyTable", "TablePolicy", "decisions", "policy_of_table", "table_of_episodes", "table_of_policy"),
+        "_open_spiel_tables",
     ),
 }
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rolecraft.errors import UserError
+from rolecraft.worlds._decision import Act, View
 from rolecraft.worlds._episode import Episode
-from rolecraft.worlds._play import Act, View
+from rolecraft.worlds._world import World
 from rolecraft.worlds.adapters._foreign import need
 from rolecraft.worlds.adapters._open_spiel import OpenSpielWorld
 
@@ -114,6 +115,20 @@ def policy_of_table(world: OpenSpielWorld, table: PolicyTable, unseen: Literal["
         for name, action in named.items():
             entry[action] = row.get(name, 0.0)
     return policy
+
+
+def decisions(world: World) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return every decision of a game, which must be small: what is seen, to who sees it and what may be done.
+
+    Raises:
+        UserError: If the world is no game of OpenSpiel.
+    """
+    if not isinstance(world, OpenSpielWorld):
+        raise UserError(f"{world.name}: only games of OpenSpiel can be listed whole.")
+    return {
+        world.text_of(position, player): (world.agents[player], tuple(world.named(position, player)))
+        for position, player in _decisions(world)
+    }
 
 
 def _decisions(world: OpenSpielWorld) -> Iterable[tuple[Any, int]]:

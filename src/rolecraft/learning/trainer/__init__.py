@@ -1,0 +1,49 @@
+"""The trainer: policies act in worlds, get credit, and learn."""
+
+from rolecraft.learning.trainer._checkpoint import checkpoints, load_checkpoint, load_weights, save_checkpoint
+from rolecraft.learning.trainer._config import MonitorConfig, TrainConfig
+from rolecraft.learning.trainer._evaluate import EVALUATIONS, RandomPolicy, against_random, exploitability, policy_table
+from rolecraft.learning.trainer._monitors import CollapseMonitor
+from rolecraft.learning.trainer._rollouts import Numbering, Route, Rows, Start, gather, outcomes, play_starts
+from rolecraft.learning.trainer._run import TrainingRun, make_trainer, play_checkpoint, read_curves
+from rolecraft.learning.trainer._study import Evaluation, NamedWorld, PolicyChoice, TrainStudy, read_train_study
+from rolecraft.learning.trainer._trainer import CollapseError, CollapseWarning, Iteration, Trainer
+from rolecraft.learning.trainer._update import Lesson, score_all, teach
+
+__all__ = [
+    "EVALUATIONS",
+    "CollapseError",
+    "CollapseMonitor",
+    "CollapseWarning",
+    "Evaluation",
+    "Iteration",
+    "Lesson",
+    "MonitorConfig",
+    "NamedWorld",
+    "Numbering",
+    "PolicyChoice",
+    "RandomPolicy",
+    "Route",
+    "Rows",
+    "Start",
+    "TrainConfig",
+    "TrainStudy",
+    "Trainer",
+    "TrainingRun",
+    "against_random",
+    "checkpoints",
+    "exploitability",
+    "gather",
+    "load_checkpoint",
+    "load_weights",
+    "make_trainer",
+    "outcomes",
+    "play_checkpoint",
+    "play_starts",
+    "policy_table",
+    "read_curves",
+    "read_train_study",
+    "save_checkpoint",
+    "score_all",
+    "teach",
+]

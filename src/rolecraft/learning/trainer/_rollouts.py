@@ -1,0 +1,193 @@
+"""Playing with policies under training, and turning episodes into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rolecraft.errors import UserError
+from rolecraft.learning.credit import CreditBatch
+from rolecraft.learning.policy import LearnerSeat, Reply, TokenPolicy, reply_of
+from rolecraft.learning.policy._seat import ENDED, LOGP, TOKENS
+from rolecraft.worlds import Episode, Policy, Rules, Table, Turn, World, play_all
+
+Route = Callable[[str, str | None], str]
+"""From an agent and the role it plays to the name of the policy that acts for it."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an episode begins."""
+
+    game: int
+    """Which of the worlds."""
+    task: int
+    """Episodes of the same task have the same world, seed and roles."""
+    seed: int
+    sample: int
+    """Number among the episodes of its task."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What an iteration trains on: one row per reply of a policy under training."""
+
+    replies: Sequence[Reply]
+    policies: Sequence[str]
+    """Name of each row's policy."""
+    batch: CreditBatch
+    names: Mapping[str, Sequence[str]]
+    """What the numbers of the keys `agent`, `role`, `policy` and `game` stand for."""
+    turns: Sequence[Turn]
+
+    def of(self, policy: str) -> list[int]:
+        """Return the rows of a policy."""
+        return [row for row, name in enumerate(self.policies) if name == policy]
+
+    def with_tokens(self, **columns: Any) -> Rows:
+        """Return a copy with more token columns."""
+        return replace(self, batch=replace(self.batch, token={**self.batch.token, **columns}))
+
+
+def play_starts(
+    makers: Sequence[Callable[[], World]],
+    starts: Sequence[Start],
+    seats: Mapping[str, LearnerSeat],
+    route: Route,
+    limit: int,
+    opponents: Callable[[Start], Mapping[str, Policy]] | None = None,
+) -> list[Episode]:
+    """Play an episode from each start; all that are played at once share their model calls.
+
+    Args:
+        makers: Make the worlds.
+        starts: Where to begin.
+        seats: Policies under training, by name.
+        route: Which of them acts for whom.
+        limit: Most steps.
+        opponents: Policies that are not trained, by agent.
+    """
+    tables = []
+    for start in starts:
+        world = makers[start.game]()
+        given = dict(opponents(start)) if opponents else {}
+        policies: dict[str, Policy] = {
+            agent: given[agent] if agent in given else seats[route(agent, start.roles.get(agent))]
+            for agent in world.agents
+        }
+        tables.append(Table(world, policies, start.seed, start.roles, director=_Sample(start.sample)))
+    return play_all(tables, Rules(limit=limit, repairs=0, on_illegal="halt", hashes=False))
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Stable numbers for the names that keys stand for."""
+
+    games: Sequence[str]
+    agents: Sequence[str]
+    roles: Sequence[str]
+    policies: Sequence[str]
+
+    def names(self) -> dict[str, Sequence[str]]:
+        """Return the names by key."""
+        return {"game": self.games, "agent": self.agents, "role": self.roles, "policy": self.policies}
+
+
+def gather(
+    episodes: Sequence[Episode],
+    starts: Sequence[Start],
+    policies: Mapping[str, TokenPolicy],
+    numbering: Numbering,
+    *,
+    illegal: tuple[float, float],
+    keep_cut: bool = True,
+    mask_truncated: bool = False,
+) -> Rows:
+    """Turn episodes into rows.
+
+    Keys: `task, traj, step, agent, role, turn, policy, game`; an agent without a role has itself as its role. Row
+    columns: `outcome, steps_to_end` (own turns that follow), `duration` (tokens). Token columns: `logp_old`. Masked
+    are padding and tokens that were the only ones possible.
+
+    Args:
+        episodes: One per start.
+        starts: Where they began.
+        policies: By name.
+        numbering: Of the keys.
+        illegal: Rewards of the offender and of the others where an illegal action ended an episode.
+        keep_cut: Episodes that reached the limit count; else their rows are not valid.
+        mask_truncated: Replies without an end are not trained.
+    """
+    replies, turns, names, keys, columns, valid = [], [], [], [], [], []
+    index = {key: {name: n for n, name in enumerate(found)} for key, found in numbering.names().items()}
+    for traj, (episode, start) in enumerate(zip(episodes, starts, strict=True)):
+        earned = outcomes(episode, illegal)
+        fine = episode.ended != "failed" and (keep_cut or episode.ended != "limit")
+        for agent in dict.fromkeys(turn.agent for turn in episode.turns):
+            own = [turn for turn in episode.of(agent) if TOKENS in turn.notes]
+            role = episode.roles.get(agent)
+            for place, turn in enumerate(own):
+                name = str(turn.notes["policy"])
+                replies.append(reply_of(policies[name], turn, role))
+                turns.append(turn)
+                names.append(name)
+                keys.append((
+                    start.task, traj, turn.step, index["agent"][agent], index["role"][role or agent], place,
+                    index["policy"][name], start.game,
+                ))  # fmt: skip
+                columns.append((earned[agent], len(own) - 1 - place, len(turn.notes[TOKENS])))
+                valid.append(fine)
+    mask, logp = _tokens(replies, turns, mask_truncated)
+    table = np.array(keys, dtype=np.int64).reshape(len(replies), 8)
+    numbers = np.array(columns, dtype=np.float64).reshape(len(replies), 3)
+    batch = CreditBatch(
+        mask,
+        dict(zip(("task", "traj", "step", "agent", "role", "turn", "policy", "game"), table.T, strict=True)),
+        dict(zip(("outcome", "steps_to_end", "duration"), numbers.T, strict=True)),
+        {"logp_old": logp},
+        valid=np.array(valid, dtype=bool),
+    )
+    return Rows(replies, names, batch, numbering.names(), turns)
+
+
+def outcomes(episode: Episode, illegal: tuple[float, float]) -> dict[str, float]:
+    """Return what each agent is paid at the end.
+
+    Raises:
+        UserError: If a reward is not finite.
+    """
+    if episode.ended == "illegal":
+        offenders = {turn.agent for turn in episode.turns if turn.fallback}
+        return {agent: illegal[0] if agent in offenders else illegal[1] for agent in episode.rewards}
+    for agent, reward in episode.rewards.items():
+        if not np.isfinite(reward):
+            raise UserError(f"{episode.world}, seed {episode.seed}: the reward of {agent} is {reward}.")
+    return dict(episode.rewards)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Lets the episodes of a task differ by the draws of their policies alone."""
+
+    number: int
+
+    def __call__(self, agent: str, step: int, turns: Sequence[Turn]) -> Mapping[str, Any] | None:
+        return {"sample": self.number} if self.number else None
+
+
+def _tokens(replies: Sequence[Reply], turns: Sequence[Turn], mask_truncated: bool) -> tuple[Any, Any]:
+    width = max((len(reply.tokens) for reply in replies), default=1)
+    mask, logp = np.zeros((len(replies), width), dtype=bool), np.zeros((len(replies), width))
+    for row, (reply, turn) in enumerate(zip(replies, turns, strict=True)):
+        size = len(reply.tokens)
+        logp[row, :size] = turn.notes[LOGP]
+        if mask_truncated and not turn.notes[ENDED]:
+            continue
+        mask[row, :size] = (
+            True if reply.options is None else [len(each) > 1 for each in reply.options.along(reply.tokens)]
+        )
+    return mask, logp

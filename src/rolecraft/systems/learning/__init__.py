@@ -1,0 +1,1 @@
+"""Systems whose core is how a policy learns."""

@@ -1,0 +1,55 @@
+"""Dialogues of two roles on a task: forms of message, stop rules, and the world."""
+
+from rolecraft.worlds.dialogue._forms import (
+    ASSISTANT,
+    FAULTS,
+    MARKERS,
+    USER,
+    Fault,
+    Instruction,
+    Markers,
+    faults,
+    is_promise,
+    read_instruction,
+    read_solution,
+)
+from rolecraft.worlds.dialogue._stop_rules import (
+    MarkerRule,
+    MessageLimit,
+    SilenceRule,
+    Stop,
+    StopRule,
+    TextLimit,
+    WordRule,
+    find_stop,
+    stop_after,
+)
+from rolecraft.worlds.dialogue._world import FAREWELLS, STOP_RULES, Dialogue, DialogueView, read_dialogue
+
+__all__ = [
+    "ASSISTANT",
+    "FAREWELLS",
+    "FAULTS",
+    "MARKERS",
+    "STOP_RULES",
+    "USER",
+    "Dialogue",
+    "DialogueView",
+    "Fault",
+    "Instruction",
+    "MarkerRule",
+    "Markers",
+    "MessageLimit",
+    "SilenceRule",
+    "Stop",
+    "StopRule",
+    "TextLimit",
+    "WordRule",
+    "faults",
+    "find_stop",
+    "is_promise",
+    "read_dialogue",
+    "read_instruction",
+    "read_solution",
+    "stop_after",
+]
