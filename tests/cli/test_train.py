@@ -121,6 +121,17 @@ def test_a_budget_stops_the_run_and_nothing_is_lost(study, rolecraft, tmp_path):
     assert rows(run) == rows(whole)
 
 
+def test_curves_are_written_for_tensorboard(study, rolecraft, tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    roles = {"player_0": "dealer"}
+    assert rolecraft("train", study(tensorboard=True, roles=roles), "--out", tmp_path / "run")[0] == 0
+    read = events.EventAccumulator(str(tmp_path / "run" / "events"))
+    read.Reload()
+    stored = rows(tmp_path / "run", "iterations")["iterations"].values()
+    for name in ("outcome/dealer", "outcome/player_1", "grad_norm"):
+        assert [event.value for event in read.Scalars(name)] == pytest.approx([row[name] for row in stored], abs=1e-6)
+
+
 def test_a_collapse_stops_the_run_where_the_study_says_so(study, rolecraft, tmp_path):
     monitor = {"action": "stop", "window": 1, "flat": 1, "entropy": 0.999}
     path = study(train={"iterations": 12, "episodes": 16, "lr": 0.1, "monitor": monitor})

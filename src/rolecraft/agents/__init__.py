@@ -3,6 +3,13 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rolecraft.agents._bargainers import (
+    SCRIPTED_BARGAINERS,
+    Bargainer,
+    fair_bargainer,
+    random_bargainer,
+    tough_bargainer,
+)
 from rolecraft.agents._beliefs import Belief, FreeBeliefs, ask_freely, ask_numbers
 from rolecraft.agents._call_rules import VIOLATIONS, CallRules, CheckedCalls, Violation
 from rolecraft.agents._calls import ParsedCalls, parse_calls
@@ -101,6 +108,7 @@ __all__ = [
     "FORMS",
     "NONE",
     "NO_ATTRIBUTE",
+    "SCRIPTED_BARGAINERS",
     "VIOLATIONS",
     "Argument",
     "AssassinBot",
@@ -108,6 +116,7 @@ __all__ = [
     "AvalonRule",
     "Ballot",
     "BanditRouter",
+    "Bargainer",
     "BayesNegotiator",
     "BayesServantBot",
     "Belief",
@@ -184,6 +193,7 @@ __all__ = [
     "bare_prompts",
     "execute",
     "extract_solutions",
+    "fair_bargainer",
     "first_integer",
     "focus_counts",
     "focus_instruction",
@@ -199,6 +209,7 @@ __all__ = [
     "patience_of",
     "plan_tasks",
     "preferred_teams",
+    "random_bargainer",
     "read_focus",
     "read_list",
     "read_scene",
@@ -209,6 +220,7 @@ __all__ = [
     "save_memory",
     "servant_placements",
     "specify_tasks",
+    "tough_bargainer",
     "value_spans",
 ]
 

@@ -27,6 +27,7 @@ from rolecraft.learning._prompt_search import (
     optimise,
 )
 from rolecraft.learning._prompt_writers import model_critic, model_editor
+from rolecraft.learning._role_exchange import NoExchangeWarning, RoleExchange
 from rolecraft.learning._sampled import SampledRow, SampledRows, prompt_bias
 from rolecraft.learning._segment_judge import (
     JudgedSegments,
@@ -51,12 +52,25 @@ from rolecraft.learning._segments import (
     spread_segments,
 )
 from rolecraft.learning._sft import fit_replies
+from rolecraft.learning._social_reward import social_reward
 from rolecraft.learning._split import Split, refuse_overlap
 from rolecraft.learning._tree_sampler import GroupOfOneWarning, sample_trajectories, sample_tree
+from rolecraft.learning._turn_quality import (
+    TURN_KEEP,
+    Evaluator,
+    FilterLog,
+    JudgedTurn,
+    RuleTurnJudge,
+    TurnJudge,
+    evaluate_rows,
+    judge_turns,
+)
+from rolecraft.learning._trl import Pair, dpo, kto, preference_pairs, sft, word_tokenizer
 from rolecraft.learning._workflow import Answers, Effect, Routes, TextPolicy, TextsOf, Workflow, WorldWorkflow
 
 __all__ = [
     "SEGMENT_ROLES",
+    "TURN_KEEP",
     "UNREAD",
     "Answers",
     "CharacterCase",
@@ -64,17 +78,24 @@ __all__ = [
     "Editor",
     "Effect",
     "Evaluate",
+    "Evaluator",
+    "FilterLog",
     "FocusScore",
     "Gradient",
     "GroupOfOneWarning",
     "GroupScale",
     "Iteration",
     "JudgedSegments",
+    "JudgedTurn",
     "ModelRoleJudge",
+    "Pair",
+    "NoExchangeWarning",
     "Prompts",
     "RewardBreakdown",
+    "RoleExchange",
     "RoleJudge",
     "Routes",
+    "RuleTurnJudge",
     "Sample",
     "SampledRow",
     "SampledRows",
@@ -88,23 +109,29 @@ __all__ = [
     "TextPolicy",
     "TextsOf",
     "Tried",
+    "TurnJudge",
     "Workflow",
     "WorldWorkflow",
     "character_reward",
     "character_task",
     "cluster_vectors",
     "component_weights",
+    "dpo",
+    "evaluate_rows",
     "first_seen",
     "fit_replies",
     "group_profiles",
     "group_scales",
     "judge_segments",
+    "judge_turns",
+    "kto",
     "load_character_cases",
     "model_critic",
     "model_editor",
     "noisy_roles",
     "optimise",
     "potential_roles",
+    "preference_pairs",
     "prompt_bias",
     "read_segment_role",
     "refuse_overlap",
@@ -116,5 +143,8 @@ __all__ = [
     "segment_batch",
     "segment_contexts",
     "segment_question",
+    "sft",
+    "social_reward",
     "spread_segments",
+    "word_tokenizer",
 ]

@@ -53,15 +53,17 @@ def load_local(spec: str, **options: Any) -> LocalModel:
     Raises:
         UserError: If the string names another kind of model.
     """
-    from rolecraft.models._local import LocalModel
-
-    model = load_model(spec, **options)
-    if not isinstance(model, LocalModel):
+    if not spec.startswith("local:"):
+        model = load_model(spec)
         raise UserError(
-            f"model {spec!r} gives no access to its states, which are read or edited here; use local:smollm2 or "
+            f"model {model.name!r} gives no access to its states, which are read or edited here; use local:smollm2 or "
             "local:PATH."
         )
-    return model
+    from rolecraft.models._local import LocalModel
+
+    found = load_model(spec, **options)
+    assert isinstance(found, LocalModel)
+    return found
 
 
 def _local(rest: str, options: dict[str, Any]) -> LanguageModel:

@@ -5,6 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from rolecraft.worlds._answers import ANSWER_TYPES, AnswerType, Graded, accuracy, clean, grade
 from rolecraft.worlds._asynchronous import Asynchronous
+from rolecraft.worlds._bargaining import (
+    BARGAINING_LOTS,
+    BARGAINING_SEATS,
+    Bargaining,
+    BargainingInstance,
+    BargainingView,
+    read_bargaining,
+    read_utterance,
+    standing_offer,
+)
 from rolecraft.worlds._closed_tasks import (
     TASKS,
     ClosedItem,
@@ -20,6 +30,7 @@ from rolecraft.worlds._discussion import Discussion, read_scores, read_stance, v
 from rolecraft.worlds._discussion_items import JudgedItem, Stance, load_chateval, load_judged_items
 from rolecraft.worlds._episode import Episode, OnIllegal, Receipt, Turn
 from rolecraft.worlds._exact_match import Asked, Frame, Solved, solve_by_choice, solve_freely
+from rolecraft.worlds._hinted_reply import HintCutWarning, HintedReply, hint_then_query
 from rolecraft.worlds._key_door import KeyDoor
 from rolecraft.worlds._key_door_map import KeyDoorMap, KeyDoorTables, KeyDoorWalks
 from rolecraft.worlds._limits import Limit, TimeLimit, TokenLimit, TurnLimit, tokens_of
@@ -110,6 +121,8 @@ __all__ = [
     "AVALON_EVIL",
     "AVALON_ROLES",
     "AVALON_SETUPS",
+    "BARGAINING_LOTS",
+    "BARGAINING_SEATS",
     "FAREWELLS",
     "FAULTS",
     "FUNCTIONS",
@@ -129,6 +142,9 @@ __all__ = [
     "AvalonQuest",
     "AvalonSetup",
     "AvalonView",
+    "Bargaining",
+    "BargainingInstance",
+    "BargainingView",
     "ClosedItem",
     "ClosedTask",
     "Commitment",
@@ -142,6 +158,8 @@ __all__ = [
     "Frame",
     "GoldAction",
     "Graded",
+    "HintCutWarning",
+    "HintedReply",
     "Incognita",
     "Instruction",
     "JudgedItem",
@@ -203,6 +221,7 @@ __all__ = [
     "find_stop",
     "gold_states",
     "grade",
+    "hint_then_query",
     "is_promise",
     "load_chateval",
     "load_judged_items",
@@ -216,6 +235,7 @@ __all__ = [
     "one_line_per_message",
     "play",
     "play_all",
+    "read_bargaining",
     "read_dialogue",
     "read_instruction",
     "read_items",
@@ -225,6 +245,7 @@ __all__ = [
     "read_scores",
     "read_solution",
     "read_stance",
+    "read_utterance",
     "replay",
     "replay_gold",
     "retail_hash",
@@ -233,6 +254,7 @@ __all__ = [
     "social_scenario",
     "solve_by_choice",
     "solve_freely",
+    "standing_offer",
     "stop_after",
     "task_named",
     "team_action",

@@ -66,7 +66,7 @@ class HintedReply(World):
             raise UserError(f"{self.name}: no queries; give at least one.")
         if seats not in (1, 2):
             raise UserError(f"{self.name}: seats are 1 (the pioneer alone) or 2, got {seats}.")
-        for number, query in enumerate(queries):
+        for number, query in enumerate(queries if longest is not None else ()):
             if longest is not None and length(query) > longest:
                 raise UserError(
                     f"{self.name}: query {number} has length {length(query)}, and a prompt may have {longest}; queries "

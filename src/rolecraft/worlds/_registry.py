@@ -12,6 +12,7 @@ from rolecraft.worlds._world import World
 
 WORLDS: Mapping[str, tuple[str, str]] = {
     "avalon": ("avalon", "Avalon"),
+    "bargaining": ("_bargaining", "Bargaining"),
     "conversation": ("_conversation", "Conversation"),
     "dialogue": ("dialogue", "Dialogue"),
     "gymnasium": ("adapters._gymnasium", "GymnasiumWorld"),

@@ -41,6 +41,8 @@ class TrainingRun:
     trainer: Trainer
     meter: Meter = field(default_factory=Meter)
     quiet: bool = False
+    events: Any = None
+    """TensorBoard's writer, once it is needed."""
 
     @classmethod
     @contextmanager
@@ -65,7 +67,11 @@ class TrainingRun:
         with RunStore.open(directory, KIND, config, resume=resume, volatile=VOLATILE) as store:
             run = cls(study, store, trainer, Meter(budget), quiet)
             run._restore()
-            yield run
+            try:
+                yield run
+            finally:
+                if run.events is not None:
+                    run.events.close()
 
     def run(self) -> None:
         """Train to the end; an iteration is stored when it is done.
@@ -148,12 +154,13 @@ class TrainingRun:
             raise
 
     def _write_events(self, done: Iteration) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        if self.events is None:
+            from torch.utils.tensorboard import SummaryWriter
 
-        with SummaryWriter(str(self.store.directory / "events")) as writer:
-            for name, value in done.figures.items():
-                if isinstance(value, int | float):
-                    writer.add_scalar(name, value, done.number)
+            self.events = SummaryWriter(str(self.store.directory / "events"), purge_step=done.number)
+        for name, value in done.figures.items():
+            if isinstance(value, int | float):
+                self.events.add_scalar(name, value, done.number)
 
 
 def make_trainer(study: TrainStudy) -> Trainer:

@@ -57,6 +57,8 @@ class PolicyChoice(BaseModel):
     context: int = Field(default=256, ge=8)
     model: str = "local:smollm2"
     """Of `lora` and `full`: `local:smollm2` or `local:PATH`."""
+    device: str = "cpu"
+    """Of a language model: `cpu`, or `cuda` with an optional index."""
     rank: int = Field(default=8, ge=1)
     """Of the adapters."""
     rung: Rung = "instruction"
@@ -177,11 +179,11 @@ class TrainStudy(BaseModel):
             name: getattr(choice, name) for name in ("temperature", "max_tokens", "critic", "rung")
         }
         if choice.kind == "lora":
-            model = load_local(choice.model)
+            model = load_local(choice.model, device=choice.device)
             return lora_policies(model, names, rank=choice.rank, roles=self._admitted(model), seed=self.seed, **options)
         found = {}
         for name in names:
-            model = load_local(choice.model, dtype="float32")
+            model = load_local(choice.model, dtype="float32", device=choice.device)
             found[name] = model_policy(model, roles=self._admitted(model), **options)
         return found
 

@@ -164,7 +164,7 @@ class Trainer:
         figures: dict[str, float] = {}
         for name, policy in self.policies.items():
             own = rows.of(name)
-            lesson = self._lesson(rows, credit, own)
+            lesson = self._lesson(rows, credit, own, policy.network.device)
             if not own or not bool(lesson.mask.any()):
                 continue
             for group in self.optimisers[name].param_groups:
@@ -222,10 +222,14 @@ class Trainer:
         }
         for end in ("limit", "illegal", "failed"):
             figures[f"ended_{end}"] = sum(episode.ended == end for episode in episodes) / len(episodes)
-        for agent in self._numbering.agents:
-            earned = [outcomes(episode, self.config.illegal)[agent] for episode in episodes if agent in episode.rewards]
-            if earned:
-                figures[f"outcome/{agent}"] = float(np.mean(earned))
+        earned: dict[str, list[float]] = {}
+        for episode in episodes:
+            paid = outcomes(episode, self.config.illegal)
+            for agent, reward in paid.items():
+                earned.setdefault(agent, []).append(reward)
+                if agent in episode.roles:
+                    earned.setdefault(episode.roles[agent], []).append(reward)
+        figures |= {f"outcome/{name}": float(np.mean(rewards)) for name, rewards in sorted(earned.items())}
         plain = {key: value for key, value in credit.info.items() if isinstance(value, bool | int | float)}
         return figures | {f"credit/{key}": value for key, value in plain.items()}
 
@@ -244,19 +248,19 @@ class Trainer:
         self.iteration, self.state = int(state["iteration"]), state["credit"]
         self.monitor = CollapseMonitor(self.config.monitor, state["monitor"])
 
-    def _lesson(self, rows: Rows, credit: CreditResult, own: Sequence[int]) -> Lesson:
+    def _lesson(self, rows: Rows, credit: CreditResult, own: Sequence[int], device: Any = "cpu") -> Lesson:
         batch = rows.batch
         mask = batch.mask[own] & credit.keep[own, None]
         if self.config.drop_zero:
             mask &= (credit.advantages[own] != 0).any(1)[:, None]
 
         def tensor(values: Any) -> torch.Tensor:
-            return torch.as_tensor(np.asarray(values)[own], dtype=torch.float32)
+            return torch.as_tensor(np.asarray(values)[own], dtype=torch.float32, device=device)
 
         token = batch.token
         return Lesson(
             [rows.replies[row] for row in own],
-            torch.from_numpy(mask),
+            torch.from_numpy(mask).to(device),
             tensor(credit.advantages),
             tensor(credit.weights),
             tensor(token["logp_old"]),

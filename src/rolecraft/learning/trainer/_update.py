@@ -45,7 +45,7 @@ def score_all(
     parts = [policy.score(replies[at : at + micro], reference=reference) for at in range(0, len(replies), micro)]
     logp = torch.cat([_padded(part.logp, width) for part in parts])
     values = [_padded(part.value, width) for part in parts if part.value is not None]
-    return logp.float(), torch.cat(values).float() if values else None
+    return logp.float().cpu(), torch.cat(values).float().cpu() if values else None
 
 
 def teach(
@@ -60,7 +60,7 @@ def teach(
     Raises:
         ModelError: If a loss or a gradient is not finite; the weights are then as they were before the step.
     """
-    rows = np.flatnonzero(lesson.mask.any(1).numpy())
+    rows = np.flatnonzero(lesson.mask.any(1).cpu().numpy())
     size = config.minibatch or len(rows)
     figures: list[dict[str, float]] = []
     for epoch in range(config.epochs):

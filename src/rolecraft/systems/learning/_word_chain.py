@@ -41,12 +41,16 @@ class WordChain:
 
     def sample(self, count: int, length: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Draw texts of `length` words each, whose first word is any, as numbers of shape (count, length)."""
-        texts = np.empty((count, length), dtype=np.int64)
-        texts[:, 0] = rng.integers(len(self.words), size=count)
+        first = rng.integers(len(self.words), size=count)
+        return np.column_stack([first, self.go_on(first, length - 1, rng)])
+
+    def go_on(self, last: NDArray[np.int64], length: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw what follows texts that end with the words `last`, as numbers of shape (count, length)."""
+        texts = np.empty((len(last), length), dtype=np.int64)
         sums = self.odds.cumsum(1)
-        for place in range(1, length):
-            at = sums[texts[:, place - 1]]
-            texts[:, place] = (at < rng.random((count, 1)) * at[:, -1:]).sum(1)
+        for place in range(length):
+            at = sums[last]
+            last = texts[:, place] = (at <= rng.random((len(last), 1)) * at[:, -1:]).sum(1)
         return texts
 
     def text(self, numbers: Sequence[int] | NDArray[np.int64]) -> str:
