@@ -320,6 +320,7 @@ class TestRegistry:
             for study in entry.studies.values():
                 assert isinstance(study.config(), StudyConfig)
                 assert study.config.__dataclass_params__.frozen
+                assert make_config(study.config, seeds=(7,), settings=["seeds=8"]).seeds == (8,)
 
     def test_our_records_belong_to_our_systems(self):
         known = {entry.system.id: set(entry.studies) for entry in entries()}

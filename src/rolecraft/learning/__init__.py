@@ -55,6 +55,7 @@ from rolecraft.learning._sft import fit_replies
 from rolecraft.learning._social_reward import social_reward
 from rolecraft.learning._split import Split, refuse_overlap
 from rolecraft.learning._tree_sampler import GroupOfOneWarning, sample_trajectories, sample_tree
+from rolecraft.learning._trl import Pair, dpo, kto, preference_pairs, sft, word_tokenizer
 from rolecraft.learning._turn_quality import (
     TURN_KEEP,
     Evaluator,
@@ -65,7 +66,6 @@ from rolecraft.learning._turn_quality import (
     evaluate_rows,
     judge_turns,
 )
-from rolecraft.learning._trl import Pair, dpo, kto, preference_pairs, sft, word_tokenizer
 from rolecraft.learning._workflow import Answers, Effect, Routes, TextPolicy, TextsOf, Workflow, WorldWorkflow
 
 __all__ = [
@@ -88,8 +88,8 @@ __all__ = [
     "JudgedSegments",
     "JudgedTurn",
     "ModelRoleJudge",
-    "Pair",
     "NoExchangeWarning",
+    "Pair",
     "Prompts",
     "RewardBreakdown",
     "RoleExchange",

@@ -20,6 +20,7 @@ from rolecraft.learning.credit._gae import bilevel_gae, gae
 from rolecraft.learning.credit._gae_stages import BilevelGae, DegenerateTurnsWarning, Gae
 from rolecraft.learning.credit._groups import Group, GroupStats, SmallGroupWarning, group_advantage
 from rolecraft.learning.credit._pivot import (
+    Elimination,
     Pivot,
     eliminate_conflicts,
     objective_correlation,
@@ -96,6 +97,7 @@ __all__ = [
     "DegenerateTurnsWarning",
     "Discount",
     "DropZero",
+    "Elimination",
     "EmaBaseline",
     "FilterGroups",
     "FlipRate",

@@ -28,6 +28,7 @@ from rolecraft.learning.credit import (
     Carry,
     CreditBatch,
     CreditResult,
+    Elimination,
     Group,
     NoSignalWarning,
     Pivot,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from rolecraft._run import RunStore
-    from rolecraft.learning.credit._pivot import Elimination
     from rolecraft.learning.policy import TabularPolicy
 
 SYSTEM = System(
