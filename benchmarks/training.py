@@ -31,6 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
+
 from _entries import Entry, entry
 from rolecraft.worlds import World
 
@@ -51,24 +52,30 @@ class ShownWords(World):
         self.reset(0)
 
     def reset(self, seed: int) -> None:
+        """Draw the words."""
         rng = np.random.default_rng(seed % self._kinds if self._kinds else seed)
         self.words = tuple(WORDS[number] for number in rng.integers(len(WORDS), size=self._shown))
         self._said: str | None = None
 
     @property
     def acting(self) -> tuple[str, ...]:
+        """Whose turn it is."""
         return self.agents if self._said is None else ()
 
     def observe(self, agent: str) -> str:
+        """Return the words."""
         return " ".join(self.words)
 
     def legal(self, agent: str) -> tuple[str, ...] | None:
+        """Let any text be said once."""
         return None if self.acting else ()
 
     def state(self) -> Mapping[str, Any]:
+        """Return the words and what was said."""
         return {"words": self.words, "said": self._said}
 
     def rewards(self) -> Mapping[str, float]:
+        """Return the share of known words."""
         return {"ann": share(self._said or "", self.words)}
 
     def _apply(self, actions: Mapping[str, str]) -> None:
@@ -93,9 +100,11 @@ class Case:
     hidden: int = 64
 
     def world(self) -> ShownWords:
+        """Make the world."""
         return ShownWords(kinds=self.kinds)
 
     def policy(self, seed: int) -> Any:
+        """Make an untrained policy."""
         from rolecraft.learning.policy import WordCodec, tiny_policy
 
         codec = WordCodec(("ann", *WORDS))
@@ -128,9 +137,10 @@ def ours(case: Case, seed: int, steps: int) -> float:
 def trl(case: Case, seed: int, steps: int) -> float:
     """Return tokens per second of TRL's trainer."""
     from datasets import Dataset
-    from rolecraft.learning import word_tokenizer
     from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
+
+    from rolecraft.learning import word_tokenizer
 
     policy = case.policy(seed)
     codec, drawn = policy.codec, []
@@ -216,8 +226,8 @@ def entries(quick: bool = False) -> list[Entry]:
                     "tokens/s",
                     *rates,
                     f"{case.rows} rows, {case.group} per prompt, replies of at most {case.tokens} tokens, Llama of "
-                    f"{case.layers} layers of {case.hidden}, two threads; peer: GRPO of TRL {_version()}; {rounds} turns "
-                    f"of {steps} iterations",
+                    f"{case.layers} layers of {case.hidden}, two threads; peer: GRPO of TRL {_version()}; "
+                    f"{rounds} turns of {steps} iterations",
                 )
             )
     return found

@@ -139,7 +139,7 @@ def test_a_missing_dimension_masks_unless_it_does_not_count() -> None:
     [
         ({**MIDDLE, "charm": 3.0}, None, "no dimension with a known range 'charm'"),
         ({**MIDDLE, "secret": 4.0}, None, r"secret must lie in -10\.\.0, got 4"),
-        (MIDDLE, {"gaol": 1.0}, "did you mean 'goal'"),
+        (MIDDLE, {"gaol": 1.0}, "Did you mean 'goal'"),
         (MIDDLE, {"goal": float("nan")}, "weight of goal"),
     ],
 )

@@ -53,6 +53,15 @@ def test_the_observer_sees_the_answer_and_the_pioneer_never_sees_the_observers()
     assert "so it is" in hint_then_query("why", "so it is")
 
 
+def test_the_pioneer_sees_the_query_alone_to_the_end():
+    world = HintedReply(QUERIES, reward, merge)
+    for agent, said in (("pioneer", "good"), ("observer", "bad")):
+        assert world.observe("pioneer") == "how is it"
+        world.act({agent: said})
+    assert world.observe("pioneer") == "how is it"
+    assert world.observe("observer") == "how is it good ; how is it"
+
+
 def test_without_transfer_or_an_answer_the_observer_sees_the_query_alone():
     assert played("good", "good", transfer=False)[1][1] == ("observer", "how is it")
     for empty in ("", "  "):

@@ -26,6 +26,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, show the sizes, and stop.")] = False,
     budget: Annotated[str, typer.Option(help="Stop at 100ktok or 10min.")] = "",
+    workers: Annotated[str, typer.Option(help="Who plays: a number of processes, ray or ray://HOST:PORT.")] = "1",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train policies that act in a world: every iteration stored, a killed run goes on with the same numbers."""
@@ -41,7 +42,7 @@ def train(
         _describe_study(read, json)
         return
     directory = out or Path("runs") / time.strftime("%Y%m%d-%H%M%S-train")
-    with TrainingRun.open(read, directory, budget=limit, resume=resume or out is None) as run:
+    with TrainingRun.open(read, directory, budget=limit, resume=resume or out is None, workers=workers) as run:
         run.run()
         found = describe(run.store)
     if json:

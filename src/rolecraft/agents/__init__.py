@@ -57,6 +57,8 @@ from rolecraft.agents._role_play_tasks import (
     specify_tasks,
 )
 from rolecraft.agents._role_policy import RolePolicy
+from rolecraft.agents._skill_bank import Skill, SkillBank, SkillEntry
+from rolecraft.agents._static_skills import StaticSkills
 from rolecraft.agents._think_act import FORMS, Form, Reader, Reading, ThinkAct, parse_counts
 from rolecraft.agents._tool_choice import NONE, ToolChooser, value_spans
 from rolecraft.agents._tool_loop import ToolLoop, replay_calls
@@ -178,7 +180,11 @@ __all__ = [
     "ScriptedPolicy",
     "ServantBot",
     "SimilarityCritic",
+    "Skill",
+    "SkillBank",
+    "SkillEntry",
     "SpecialistRouter",
+    "StaticSkills",
     "SummaryMemory",
     "ThinkAct",
     "Tool",

@@ -12,6 +12,8 @@ from rolecraft.learning._character_rewards import (
     reward_columns,
     scale_rewards,
 )
+from rolecraft.learning._export import export_rollouts, rollout_rows
+from rolecraft.learning._free_reply import FreeReply, silent_share
 from rolecraft.learning._prompt_search import (
     Critic,
     Editor,
@@ -52,6 +54,8 @@ from rolecraft.learning._segments import (
     spread_segments,
 )
 from rolecraft.learning._sft import fit_replies
+from rolecraft.learning._skill_teacher import SkillTeacher, TeacherScores, skill_prompt, teacher_columns
+from rolecraft.learning._skill_writers import ModelWriter, RuleWriter, SkillWriter
 from rolecraft.learning._social_reward import social_reward
 from rolecraft.learning._split import Split, refuse_overlap
 from rolecraft.learning._tree_sampler import GroupOfOneWarning, sample_trajectories, sample_tree
@@ -81,6 +85,7 @@ __all__ = [
     "Evaluator",
     "FilterLog",
     "FocusScore",
+    "FreeReply",
     "Gradient",
     "GroupOfOneWarning",
     "GroupScale",
@@ -88,6 +93,7 @@ __all__ = [
     "JudgedSegments",
     "JudgedTurn",
     "ModelRoleJudge",
+    "ModelWriter",
     "NoExchangeWarning",
     "Pair",
     "Prompts",
@@ -96,6 +102,7 @@ __all__ = [
     "RoleJudge",
     "Routes",
     "RuleTurnJudge",
+    "RuleWriter",
     "Sample",
     "SampledRow",
     "SampledRows",
@@ -103,9 +110,12 @@ __all__ = [
     "SearchTrace",
     "SegmentContext",
     "SegmentRole",
+    "SkillTeacher",
+    "SkillWriter",
     "Span",
     "Split",
     "Summary",
+    "TeacherScores",
     "TextPolicy",
     "TextsOf",
     "Tried",
@@ -118,6 +128,7 @@ __all__ = [
     "component_weights",
     "dpo",
     "evaluate_rows",
+    "export_rollouts",
     "first_seen",
     "fit_replies",
     "group_profiles",
@@ -137,6 +148,7 @@ __all__ = [
     "refuse_overlap",
     "reward_columns",
     "role_codes",
+    "rollout_rows",
     "sample_trajectories",
     "sample_tree",
     "scale_rewards",
@@ -144,7 +156,10 @@ __all__ = [
     "segment_contexts",
     "segment_question",
     "sft",
+    "silent_share",
+    "skill_prompt",
     "social_reward",
     "spread_segments",
+    "teacher_columns",
     "word_tokenizer",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from rolecraft.errors import UserError, did_you_mean
 
@@ -49,6 +49,8 @@ class System:
 class StudyConfig:
     """Base of a study's configuration: a frozen dataclass whose defaults are the small study."""
 
+    NO_FULL: ClassVar[str] = ""
+    """Where the paper's size is not offered: its model, hardware and figure, and what is missing here."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Independent repetitions."""
 
@@ -59,7 +61,8 @@ class StudyConfig:
         Raises:
             UserError: If the study has none.
         """
-        raise UserError("this study has no --full size; change single fields by --set FIELD=VALUE.")
+        why = f" ({cls.NO_FULL})" if cls.NO_FULL else ""
+        raise UserError(f"this study has no --full size{why}; change single fields by --set FIELD=VALUE.")
 
 
 class Study(NamedTuple):

@@ -35,6 +35,7 @@ from rolecraft.worlds._key_door import KeyDoor
 from rolecraft.worlds._key_door_map import KeyDoorMap, KeyDoorTables, KeyDoorWalks
 from rolecraft.worlds._limits import Limit, TimeLimit, TokenLimit, TurnLimit, tokens_of
 from rolecraft.worlds._messages import Message, MessageLog, one_line_per_message, read_object, read_recipients
+from rolecraft.worlds._negotiation import Negotiation
 from rolecraft.worlds._plan_grid import PlanGrid, PlanRewards, Walk, read_plan
 from rolecraft.worlds._plan_path import PlanPath
 from rolecraft.worlds._play import Rules, Table, play, play_all, replay
@@ -173,6 +174,7 @@ __all__ = [
     "Message",
     "MessageLimit",
     "MessageLog",
+    "Negotiation",
     "OnIllegal",
     "ParallelWorldEnv",
     "PlanGrid",

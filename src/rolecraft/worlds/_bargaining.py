@@ -82,7 +82,7 @@ class BargainingInstance:
         no_worse = (table[:, None] >= table[None]).all(2)
         better = (table[:, None] > table[None]).any(2)
         beaten = (no_worse & better).any(0)
-        return tuple(division for division, out in zip(self.divisions, beaten, strict=True) if not out)
+        return tuple(division for division, out in zip(self.divisions, beaten.tolist(), strict=True) if not out)
 
     def nash_product(self, division: Division) -> float:
         """Return the product of the utilities: what each gains over no deal."""
@@ -179,6 +179,7 @@ def standing_offer(said: Sequence[tuple[str, str]], seats: Sequence[str]) -> Sta
 class BargainingView:
     """What a seat knows, as its observation says it."""
 
+    seat: str
     values: tuple[int, ...]
     """Its own, by lot."""
     left: int
@@ -193,13 +194,16 @@ def read_bargaining(observation: str) -> BargainingView:
         UserError: If it is of another world.
     """
     try:
-        own, left, *said = observation.rsplit("\n", 1)[-1].split(" ; ")
+        *said, left, own, seat = observation.rsplit("\n", 1)[-1].split(" ; ")
         numbers = own.split(" ")
-        if tuple(numbers[::2]) != BARGAINING_LOTS or not left.startswith("left "):
+        if tuple(numbers[::2]) != BARGAINING_LOTS or not left.startswith("left ") or seat not in BARGAINING_SEATS:
             raise ValueError
         turns = [line.split(" ", 1) for line in said]
         return BargainingView(
-            tuple(map(int, numbers[1::2])), int(left.removeprefix("left ")), tuple((who, text) for who, text in turns)
+            seat,
+            tuple(map(int, numbers[1::2])),
+            int(left.removeprefix("left ")),
+            tuple((who, text) for who, text in turns),
         )
     except ValueError:
         raise UserError(f"not an observation of a bargaining: {observation[:80]!r}.") from None
@@ -302,15 +306,16 @@ class Bargaining(World):
             f"the lots are worth to itself alone. They speak in turn, {self.turns} times in all; a deal needs the yes "
             f"of all, and without one nobody gets anything. A seat earns {paid}. Say one of: 'offer SEAT SEAT SEAT' "
             f"(who gets the {', the '.join(BARGAINING_LOTS)}), '{ACCEPT}', '{REJECT}', 'promise SEAT the LOT', "
-            f"'{THREAT}'. Below stand your values, how many utterances are left, and what was said."
+            f"'{THREAT}'. Below stand what was said, how many utterances are left, your values and your name."
         )
 
     def observe(self, agent: str) -> str:
-        """Return an agent's own values, the utterances left, and all that was said."""
+        """Return all that was said, the utterances left, an agent's own values, and its name: what differs last."""
         own = self.instance.values[agent]
-        parts = [" ".join(f"{lot} {value}" for lot, value in zip(BARGAINING_LOTS, own, strict=True))]
+        parts = [f"{seat} {text}" for seat, text in self._said]
         parts.append(f"left {self.turns - len(self._said)}")
-        parts += [f"{seat} {text}" for seat, text in self._said]
+        parts.append(" ".join(f"{lot} {value}" for lot, value in zip(BARGAINING_LOTS, own, strict=True)))
+        parts.append(agent)
         line = " ; ".join(parts)
         return f"{self.rules(agent)}\n{line}" if self.explain else line
 

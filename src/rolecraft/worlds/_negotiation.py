@@ -92,9 +92,7 @@ class Negotiation(World):
         rng = np.random.default_rng(seed)
 
         def draw(low: int, high: int) -> dict[str, dict[str, int]]:
-            return {
-                agent: {each: int(rng.integers(low, high + 1)) for each in self.resources} for agent in self.agents
-            }
+            return {agent: {each: int(rng.integers(low, high + 1)) for each in self.resources} for agent in self.agents}
 
         self.held, self.worth = draw(*self._holdings), draw(*self._values)
         self._initial = {agent: self._total(agent) for agent in self.agents}

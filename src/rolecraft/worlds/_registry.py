@@ -19,6 +19,7 @@ WORLDS: Mapping[str, tuple[str, str]] = {
     "incognita": ("incognita", "Incognita"),
     "jaxmarl": ("adapters._jaxmarl", "JaxMarlWorld"),
     "key-door": ("_key_door", "KeyDoor"),
+    "negotiation": ("_negotiation", "Negotiation"),
     "open-spiel": ("adapters._open_spiel", "OpenSpielWorld"),
     "pettingzoo": ("adapters._pettingzoo", "PettingZooWorld"),
     "plan-path": ("_plan_path", "PlanPath"),

@@ -138,6 +138,16 @@ def test_a_draw_depends_on_its_own_seed_alone(policy, codec):
     assert {each.ended for each in policy.sample(prompts * 30, [None] * 90, list(range(90)))} == {True, False}
 
 
+def test_a_short_reply_among_many_long_ones_ends_where_it_ends(policy, codec):
+    """A few rows that are done stay in their batch, whose others go on."""
+    long, short = policy.options(("light blue light blue",)), policy.options(("red",))
+    prompts = [policy.encode("ann", None, "red .")] * 20
+    drawn = policy.sample(prompts, [short] + [long] * 19, list(range(20)))
+    assert drawn[0].tokens == tuple(codec.reply("red"))
+    assert {each.tokens for each in drawn[1:]} == {tuple(codec.reply("light blue light blue"))}
+    assert all(each.ended for each in drawn)
+
+
 def test_the_temperature_flattens(codec):
     cold, hot = (tiny_policy(codec, hidden=16, heads=2, seed=3, temperature=t) for t in (0.2, 5.0))
     options = cold.options(("red", "green"))
@@ -223,6 +233,15 @@ class TestAdapters:
         prompts = [first.encode("ann", None, "hello")] * 20
         one, other = (policy.sample(prompts, [None] * 20, list(range(20))) for policy in (first, second))
         assert [each.tokens for each in one] != [each.tokens for each in other]
+
+    def test_the_last_blocks_alone_can_have_them(self):
+        model = tiny_model(3)
+        policy = lora_policies(model, ["policy"], rank=2, blocks=[2], max_tokens=4)["policy"]
+        every = lora_policies(tiny_model(3), ["policy"], rank=2, max_tokens=4)["policy"]
+        assert set(policy.parameters()) == {name for name in every.parameters() if "layers.2." in name}
+        policy.score(self.row(policy)).logp.sum().backward()
+        assert all(each.grad is not None for each in policy.parameters().values())
+        assert not any(each.requires_grad for name, each in model.model.named_parameters() if "lora" not in name)
 
     def test_a_role_reaches_the_prompt(self, model, pair):
         policy = pair["first"]

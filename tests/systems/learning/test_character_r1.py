@@ -241,4 +241,4 @@ def test_bad_sizes_are_refused(wrong):
 def test_the_registry_finds_it():
     entry = find_entry("6")
     assert entry.system.id == "006-character-r1"
-    assert list(entry.studies) == ["bandit"]
+    assert list(entry.studies) == ["bandit", "smollm2"]

@@ -66,12 +66,12 @@ def test_a_chain_is_sparse_and_its_texts_follow_it() -> None:
     assert not chain.odds.diagonal().any()
     assert (chain.liking.mean(), chain.liking.std()) == (pytest.approx(0), pytest.approx(1))
     rng = np.random.default_rng(0)
-    texts = chain.sample(4000, 5, rng)
+    texts = chain.sample(20_000, 5, rng)
     counts = np.zeros((60, 60))
     np.add.at(counts, (texts[:, :-1].ravel(), texts[:, 1:].ravel()), 1)
     assert not counts[chain.odds == 0].any()
     seen = counts.sum(1, keepdims=True)
-    assert np.abs(counts / seen - chain.odds)[seen[:, 0] > 100].max() < 0.15
+    assert np.abs(counts / seen - chain.odds)[seen[:, 0] > 500].max() < 0.1
     assert set(texts[:, 0]) == set(range(60))
     after = chain.go_on(np.full(50, 7), 2, rng)
     assert (chain.odds[7, after[:, 0]] > 0).all()
@@ -85,13 +85,13 @@ def test_a_chain_is_sparse_and_its_texts_follow_it() -> None:
 def test_the_base_has_learnt_the_chain_in_both_layouts(task) -> None:
     config = replace(TINY, corpus=2000, pretraining=150)
     policy, loss = pretrain(config, task, 1)
-    sizes = (task.chain.odds > 0).sum(1)
-    assert loss < np.log(len(sizes)) * 0.6
-    followers = {word: [task.chain.words[n] for n in np.flatnonzero(row)] for word, row in zip(task.chain.words, task.chain.odds, strict=True)}  # fmt: skip
+    assert loss < 0.6 * np.log(8)
+    chain = task.chain
+    follow = [chain.words[n] for n in np.flatnonzero(chain.odds[chain.words.index("w2")])]
     for agent, seen in (("pioneer", "w1 w2"), ("observer", merge("w1 w2", "w3 w4 w5"))):
         options = policy.options(task.chain.words)
         (odds,) = policy.odds([policy.encode(agent, None, seen)], [options])
-        assert sum(odds[word] for word in followers["w2"]) > 0.8
+        assert sum(odds[word] for word in follow) > 0.8
     assert policy.codec.unknown == 0
 
 
@@ -165,7 +165,10 @@ def test_what_the_kl_costs(task, base, form) -> None:
     found = (token["logp_old"] - token["logp_ref"])[mask]
     assert np.abs(found).max() > 1e-3
     with torch.no_grad():
-        plain = [trainer.policies[name].score([reply], reference=True).logp[0].numpy() for name, reply in zip(rows.policies, rows.replies, strict=True)]  # fmt: skip
+        plain = [
+            trainer.policies[name].score([reply], reference=True).logp[0].numpy()
+            for name, reply in zip(rows.policies, rows.replies, strict=True)
+        ]
     gap = token["logp_old"][mask] - np.concatenate(plain)
     exact = np.concatenate(
         [
@@ -268,11 +271,11 @@ def test_an_observer_that_says_the_same_again_is_counted(task) -> None:
 
 
 def test_all_arms_are_run_and_resumed(tmp_path: Path, monkeypatch) -> None:
-    config = replace(TINY, arms=tuple(ARMS), etas=(0.05, 0.1), seeds=(1, 2))
+    config = replace(TINY, arms=tuple(ARMS), seeds=(1, 2))
     with RunStore.open(tmp_path / "whole", "study", {}) as store:
         result = run(config, store)
         curves = store.rows(CURVES)
-    assert len(result.rows) == len(curves) == len(ARMS) * 4
+    assert len(result.rows) == len(curves) == len(ARMS) * 2
     assert all(np.isfinite(value) for row in result.rows for value in row.values() if not isinstance(value, str))
     trained, real = [], cory.train
     monkeypatch.setattr(cory, "train", lambda *given: trained.append(given[1:4]) or real(*given))
@@ -281,24 +284,24 @@ def test_all_arms_are_run_and_resumed(tmp_path: Path, monkeypatch) -> None:
             if row["seed"] == 1 or row["arm"] != "cory":
                 put_row(store, **row)
         resumed = run(config, store)
-    assert trained == [("cory", 0.05, 2), ("cory", 0.1, 2)]
+    assert trained == [("cory", 0.1, 2)]
     assert sorted(map(str, resumed.rows)) == sorted(map(str, result.rows))
     assert verdict(result).verdict in ("reproduced", "not reproduced", "inconclusive")
 
 
+OFFSETS = {"ppo": (1, -1, 1, -1), "ppo-noise": (-1, 1, -1, 1), "cory": (1, 1, -1, -1), "no-transfer": (1, -1, -1, 1)}
+
+
 def made_up(effect=0.0, noise=0.0, transfer=None, spread=0.001):
     """Return rows whose combined reward is above PPO's by these; at a weight of 0.05 everything is the other way."""
-    rows, rng = [], np.random.default_rng(0)
+    rows = []
     gains = {"ppo": 0.0, "ppo-noise": noise, "cory": effect} | ({} if transfer is None else {"no-transfer": transfer})
     for seed in range(4):
         for eta in (0.05, 0.1, 0.2):
             for arm, gain in gains.items():
-                combined = (gain if eta >= 0.1 else -gain) + rng.normal(0, spread)
-                kl = 10 - gain
-                rows.append({
-                    "arm": arm, "seed": seed, "unit": eta, "combined": combined, "kl": kl, "reward": combined + eta * kl,
-                    "collapsed": False,
-                })  # fmt: skip
+                combined = (gain if eta >= 0.1 else -gain) + spread * OFFSETS[arm][seed]
+                figures = {"combined": combined, "kl": 10 - gain, "reward": combined + eta * (10 - gain)}
+                rows.append({"arm": arm, "seed": seed, "unit": eta, **figures, "collapsed": False})
     return Result(tuple(rows))
 
 
@@ -324,7 +327,8 @@ def test_frontier_and_area() -> None:
         {"arm": "b", "seed": 1, "unit": 0.1, "reward": 0.9, "kl": 12.0, "combined": 0.0, "collapsed": True},
     ]
     table = frontier(Result(tuple(rows)))
-    assert [(row["arm"], row["eta"], row["front"]) for row in table] == [("a", 0.1, True), ("a", 0.2, True), ("b", 0.1, False)]  # fmt: skip
+    assert [row["front"] for row in table] == [True, True, False]
+    assert [(row["arm"], row["eta"]) for row in table] == [("a", 0.1), ("a", 0.2), ("b", 0.1)]
     assert [row["collapsed"] for row in table] == [0, 0, 1]
     assert CORNER == (0.0, -20.0)
     found = {row["arm"]: row["area"] for row in areas(Result(tuple(rows))).rows}

@@ -234,3 +234,26 @@ def test_bad_tables() -> None:
         TablePolicy(kuhn_table()).act([View("player_0", "9", ("Pass", "Bet"), 0)])
     with pytest.raises(UserError, match="no information states"):
         policy_of_table(OpenSpielWorld("backgammon"), {})
+
+
+def test_a_board_can_be_seen_in_place_of_the_moves() -> None:
+    world = OpenSpielWorld("tic_tac_toe", see="observation", numbered=True, legend=False)
+    world.reset(0)
+    for action in ("4", "0", "8"):
+        world.act({world.acting[0]: action})
+    assert world.observe("player_1") == "o..\n.x.\n..x"
+    assert world.legal("player_1") == ("1", "2", "3", "5", "6", "7")
+    told = OpenSpielWorld("tic_tac_toe", see="observation", numbered=True)
+    told.reset(0)
+    assert told.observe("player_0").startswith("...\n...\n...\n0: x(0,0)\n")
+    moves = OpenSpielWorld("tic_tac_toe", numbered=True, legend=False)
+    moves.reset(0)
+    moves.act({"player_0": "4"})
+    assert moves.observe("player_1") == "4"
+
+
+def test_what_is_to_be_seen_must_exist() -> None:
+    with pytest.raises(UserError, match="see must be 'information' or 'observation', got 'board'"):
+        OpenSpielWorld("tic_tac_toe", see="board")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"liars_dice.*no observation strings"):
+        OpenSpielWorld("liars_dice", see="observation")

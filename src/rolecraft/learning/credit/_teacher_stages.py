@@ -33,11 +33,15 @@ Level = Literal["auto", "L1", "L2", "L3"]
 
 
 def taught_tokens(batch: CreditBatch, carry: Carry) -> Bools:
-    """Return the tokens, of shape (N, T), of the rows that are kept and have a teacher."""
+    """Return the tokens, of shape (N, T), of the rows that are kept and have a teacher.
+
+    Where not all have one, `has_teacher` says which: a row column, or a token column, which a trainer can be given.
+    """
     rows = carry.keep
     if "has_teacher" in batch.row:
         rows = rows & (batch.row["has_teacher"] > 0)
-    return batch.mask if rows.all() else batch.mask & rows[:, None]
+    taught = batch.mask if rows.all() else batch.mask & rows[:, None]
+    return taught & (batch.token["has_teacher"] > 0) if "has_teacher" in batch.token else taught
 
 
 @dataclass(frozen=True)

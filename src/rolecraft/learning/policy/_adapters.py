@@ -16,7 +16,14 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 
 
 def add_adapter(
-    model: Any, name: str, *, rank: int, alpha: int | None = None, targets: Sequence[str] = TARGETS, seed: int = 0
+    model: Any,
+    name: str,
+    *,
+    rank: int,
+    alpha: int | None = None,
+    targets: Sequence[str] = TARGETS,
+    blocks: Sequence[int] | None = None,
+    seed: int = 0,
 ) -> None:
     """Add a low-rank adapter (arXiv 2106.09685) to a model in place; it starts without effect.
 
@@ -26,6 +33,8 @@ def add_adapter(
         rank: Of its matrices.
         alpha: Its effect is scaled by `alpha / rank`; None: twice the rank.
         targets: Names of linear layers.
+        blocks: Numbers of the decoder blocks that get one, counted from 0; None: all. With the last ones alone no
+            gradient passes through the others, so that a step costs about half.
         seed: Of the random half of the adapter; torch's global generator is left as it was.
 
     Raises:
@@ -37,7 +46,13 @@ def add_adapter(
         raise MissingDependencyError("adapters need peft: pip install 'rolecraft[train]'.") from None
     if not _layers(model):
         model.requires_grad_(False)
-    config = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, target_modules=list(targets), lora_dropout=0.0)
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha or 2 * rank,
+        target_modules=list(targets),
+        layers_to_transform=None if blocks is None else list(blocks),
+        lora_dropout=0.0,
+    )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # several adapters are meant
         torch.manual_seed(seed)

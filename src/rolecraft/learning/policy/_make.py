@@ -85,6 +85,7 @@ def lora_policies(
     rank: int = 8,
     roles: Mapping[str, Role] | None = None,
     rung: Rung = "instruction",
+    blocks: Sequence[int] | None = None,
     seed: int = 0,
     temperature: float = 1.0,
     max_tokens: int = 64,
@@ -98,6 +99,7 @@ def lora_policies(
         rank: Of the adapters.
         roles: Role by id, put on by prompt.
         rung: How.
+        blocks: Decoder blocks that get adapters; see `add_adapter`.
         seed: Of the adapters.
         temperature: See `TokenPolicy`.
         max_tokens: See `TokenPolicy`.
@@ -109,7 +111,7 @@ def lora_policies(
     base = f"{model.name}:{model.revision}"
     codec = ChatCodec(model, roles, rung)
     for place, name in enumerate(names):
-        add_adapter(model.model, name, rank=rank, seed=seed + place)
+        add_adapter(model.model, name, rank=rank, blocks=blocks, seed=seed + place)
     return {
         name: TokenPolicy(
             model.model,

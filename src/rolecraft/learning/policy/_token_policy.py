@@ -15,6 +15,7 @@ from rolecraft.conditioning import Steering
 from rolecraft.errors import ModelError, UserError
 from rolecraft.learning.policy._codec import Codec
 from rolecraft.learning.policy._options import Options, OptionTable
+from rolecraft.learning.policy._shared import reply_states
 from rolecraft.models import Sampling
 from rolecraft.models._decode import decode
 from rolecraft.models._network import Network, batches, pad_right
@@ -285,17 +286,14 @@ class TokenPolicy:
 
         Shapes are (tokens, hidden) and (tokens, vocabulary); what could not stand there has minus infinity.
         """
-        ids, _ = pad_right([(*row.prompt, *row.tokens[:-1]) for row in rows], network.device)
-        states = network.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        spots = [(n, len(row.prompt) - 1 + t) for n, row in enumerate(rows) for t in range(len(row.tokens))]
-        at = torch.tensor(spots, device=network.device)
-        states = states[at[:, 0], at[:, 1]]
+        states = reply_states(network, rows)
         logits = network.model.get_output_embeddings()(states)
-        columns = torch.tensor([t for row in rows for t in range(len(row.tokens))], device=network.device)
+        spots = [(n, t) for n, row in enumerate(rows) for t in range(len(row.tokens))]
+        at = torch.tensor(spots, device=network.device)
         shape = (len(rows), max(len(row.tokens) for row in rows))
 
         def spread(flat: Tensor) -> Tensor:
-            return flat.new_zeros(shape).index_put((at[:, 0], columns), flat)
+            return flat.new_zeros(shape).index_put((at[:, 0], at[:, 1]), flat)
 
         return states, self._table(logits, rows), spread
 
@@ -324,6 +322,8 @@ class _Draw:
         return None if self._options is None else self._options.next(self._tokens)
 
     def take(self, token: int, logp: float) -> None:
+        if self.done:  # it waits in its batch until enough others are done
+            return
         self._tokens.append(token)
         self._logp.append(logp)
         self.done = token == self._end if self._options is None else not self._options.next(self._tokens)

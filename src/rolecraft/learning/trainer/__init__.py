@@ -4,11 +4,22 @@ from rolecraft.learning.trainer._checkpoint import checkpoints, load_checkpoint,
 from rolecraft.learning.trainer._config import MonitorConfig, TrainConfig
 from rolecraft.learning.trainer._evaluate import EVALUATIONS, RandomPolicy, against_random, exploitability, policy_table
 from rolecraft.learning.trainer._monitors import CollapseMonitor
-from rolecraft.learning.trainer._rollouts import Numbering, Route, Rows, Start, gather, outcomes, play_starts
+from rolecraft.learning.trainer._rollouts import (
+    Keys,
+    Numbering,
+    Objectives,
+    Route,
+    Rows,
+    Start,
+    gather,
+    outcomes,
+    play_starts,
+)
 from rolecraft.learning.trainer._run import TrainingRun, make_trainer, play_checkpoint, read_curves
 from rolecraft.learning.trainer._study import Evaluation, NamedWorld, PolicyChoice, TrainStudy, read_train_study
 from rolecraft.learning.trainer._trainer import CollapseError, CollapseWarning, Iteration, Trainer
 from rolecraft.learning.trainer._update import Lesson, score_all, teach
+from rolecraft.learning.trainer._workers import RolloutWorkers, WorkerDiedWarning
 
 __all__ = [
     "EVALUATIONS",
@@ -17,12 +28,15 @@ __all__ = [
     "CollapseWarning",
     "Evaluation",
     "Iteration",
+    "Keys",
     "Lesson",
     "MonitorConfig",
     "NamedWorld",
     "Numbering",
+    "Objectives",
     "PolicyChoice",
     "RandomPolicy",
+    "RolloutWorkers",
     "Route",
     "Rows",
     "Start",
@@ -30,6 +44,7 @@ __all__ = [
     "TrainStudy",
     "Trainer",
     "TrainingRun",
+    "WorkerDiedWarning",
     "against_random",
     "checkpoints",
     "exploitability",

@@ -16,6 +16,10 @@ from rolecraft.worlds import Episode, Policy, Rules, Table, Turn, World, play_al
 
 Route = Callable[[str, str | None], str]
 """From an agent and the role it plays to the name of the policy that acts for it."""
+Objectives = Callable[[Episode, str], Mapping[str, float]]
+"""From an episode and an agent to its rewards that are kept apart, by name; the same names in every episode."""
+Keys = Callable[[Episode, str], Mapping[str, int]]
+"""From an episode and an agent to further keys of its rows; the same names in every episode."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,8 @@ def gather(
     illegal: tuple[float, float],
     keep_cut: bool = True,
     mask_truncated: bool = False,
+    objectives: Objectives | None = None,
+    more_keys: Keys | None = None,
 ) -> Rows:
     """Turn episodes into rows.
 
@@ -121,8 +127,15 @@ def gather(
         illegal: Rewards of the offender and of the others where an illegal action ended an episode.
         keep_cut: Episodes that reached the limit count; else their rows are not valid.
         mask_truncated: Replies without an end are not trained.
+        objectives: Rewards to keep apart; all rows of an agent in an episode have the same.
+        more_keys: Keys beside those above.
+
+    Raises:
+        UserError: If a reward is not finite, names differ between episodes, or a key is taken.
     """
     replies, turns, names, keys, columns, valid = [], [], [], [], [], []
+    apart: list[Mapping[str, float] | None] = []
+    added: list[Mapping[str, int] | None] = []
     index = {key: {name: n for n, name in enumerate(found)} for key, found in numbering.names().items()}
     for traj, (episode, start) in enumerate(zip(episodes, starts, strict=True)):
         earned = outcomes(episode, illegal)
@@ -130,6 +143,9 @@ def gather(
         for agent in dict.fromkeys(turn.agent for turn in episode.turns):
             own = [turn for turn in episode.of(agent) if TOKENS in turn.notes]
             role = episode.roles.get(agent)
+            paid = objectives(episode, agent) if objectives and own and episode.ended != "failed" else None
+            apart += [paid] * len(own)
+            added += [more_keys(episode, agent) if more_keys and own else {}] * len(own)
             for place, turn in enumerate(own):
                 name = str(turn.notes["policy"])
                 replies.append(reply_of(policies[name], turn, role))
@@ -144,11 +160,13 @@ def gather(
     mask, logp = _tokens(replies, turns, mask_truncated)
     table = np.array(keys, dtype=np.int64).reshape(len(replies), 8)
     numbers = np.array(columns, dtype=np.float64).reshape(len(replies), 3)
+    taken = dict(zip(("task", "traj", "step", "agent", "role", "turn", "policy", "game"), table.T, strict=True))
     batch = CreditBatch(
         mask,
-        dict(zip(("task", "traj", "step", "agent", "role", "turn", "policy", "game"), table.T, strict=True)),
+        {**taken, **_by_name("keys", added, np.int64, taken)},
         dict(zip(("outcome", "steps_to_end", "duration"), numbers.T, strict=True)),
         {"logp_old": logp},
+        _by_name("objectives", apart, np.float64),
         valid=np.array(valid, dtype=bool),
     )
     return Rows(replies, names, batch, numbering.names(), turns)
@@ -167,6 +185,21 @@ def outcomes(episode: Episode, illegal: tuple[float, float]) -> dict[str, float]
         if not np.isfinite(reward):
             raise UserError(f"{episode.world}, seed {episode.seed}: the reward of {agent} is {reward}.")
     return dict(episode.rewards)
+
+
+def _by_name(
+    what: str, rows: Sequence[Mapping[str, Any] | None], dtype: Any, taken: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return mappings as columns, 0 in rows that have none; all others must have the same names."""
+    known = [row for row in rows if row is not None]
+    names = list(known[0]) if known else []
+    for row in known:
+        if set(row) != set(names):
+            raise UserError(f"{what}: expected the same names in every episode, got {sorted(names)} and {sorted(row)}.")
+    double = [name for name in names if name in (taken or {})]
+    if double:
+        raise UserError(f"{what}: {double[0]!r} is a key of every row already; choose another name.")
+    return {name: np.array([(row or {}).get(name, 0) for row in rows], dtype=dtype) for name in names}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rolecraft.learning.trainer._checkpoint import checkpoints, load_weights, re
 from rolecraft.learning.trainer._evaluate import EVALUATIONS
 from rolecraft.learning.trainer._study import TrainStudy
 from rolecraft.learning.trainer._trainer import CollapseError, Iteration, Trainer
+from rolecraft.learning.trainer._workers import RolloutWorkers
 from rolecraft.worlds import Episode
 
 KIND = "training"
@@ -54,8 +56,17 @@ class TrainingRun:
         budget: Budget | None = None,
         resume: bool = True,
         quiet: bool = False,
+        workers: str | int = "1",
     ) -> Iterator[TrainingRun]:
         """Make the policies, open the run directory, and go on from its last good checkpoint.
+
+        Args:
+            study: What to train.
+            directory: Of the run.
+            budget: When to stop.
+            resume: Go on with what is there.
+            quiet: Show no progress.
+            workers: Who plays: `1`, this process; else see `RolloutWorkers`.
 
         Raises:
             UserError: If anything the study names cannot be used; nothing has been computed by then.
@@ -67,9 +78,13 @@ class TrainingRun:
         with RunStore.open(directory, KIND, config, resume=resume, volatile=VOLATILE) as store:
             run = cls(study, store, trainer, Meter(budget), quiet)
             run._restore()
+            if str(workers) != "1":
+                trainer.workers = RolloutWorkers(partial(make_trainer, study), workers)
             try:
                 yield run
             finally:
+                if trainer.workers is not None:
+                    trainer.workers.close()
                 if run.events is not None:
                     run.events.close()
 

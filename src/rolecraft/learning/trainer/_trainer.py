@@ -19,8 +19,19 @@ from rolecraft.learning.policy import LearnerSeat, TokenPolicy
 from rolecraft.learning.trainer._checkpoint import load_checkpoint, save_checkpoint
 from rolecraft.learning.trainer._config import TrainConfig
 from rolecraft.learning.trainer._monitors import CollapseMonitor
-from rolecraft.learning.trainer._rollouts import Numbering, Route, Rows, Start, gather, outcomes, play_starts
+from rolecraft.learning.trainer._rollouts import (
+    Keys,
+    Numbering,
+    Objectives,
+    Route,
+    Rows,
+    Start,
+    gather,
+    outcomes,
+    play_starts,
+)
 from rolecraft.learning.trainer._update import AuxFunction, Lesson, score_all, teach
+from rolecraft.learning.trainer._workers import RolloutWorkers
 from rolecraft.worlds import Episode, Policy, World
 
 
@@ -59,6 +70,8 @@ class Trainer:
             the one that is named as the role, else as the agent.
         roles: Role id by agent; fixed, or drawn for a task by a function of a generator.
         opponents: Policies that are not trained, by agent, at a start.
+        objectives: Rewards of an agent in an episode that a rule wants kept apart by name (Character-R1, MOA).
+        keys: Further keys of an agent's rows in an episode, such as the group of its character.
         columns: Adds token columns, such as a teacher's log-probabilities, before credit is given.
         losses: Losses beside the policy gradient, by the names that stages use; those of this package are there.
 
@@ -77,6 +90,8 @@ class Trainer:
         route: Route | None = None,
         roles: Mapping[str, str] | Callable[[np.random.Generator], Mapping[str, str]] | None = None,
         opponents: Callable[[Start], Mapping[str, Policy]] | None = None,
+        objectives: Objectives | None = None,
+        keys: Keys | None = None,
         columns: Callable[[Rows], Mapping[str, Any]] | None = None,
         losses: Mapping[str, AuxFunction] | None = None,
     ) -> None:
@@ -89,12 +104,16 @@ class Trainer:
         self.seed = seed
         self.route = route or self._route
         self.opponents = opponents
+        self.objectives = objectives
+        self.keys = keys
         self.columns = columns
         self.losses: dict[str, AuxFunction] = {**LOSSES, **(losses or {})}
         self.iteration = 0
         self.state: Mapping[str, Any] = {}
         """The credit rule's."""
         self.monitor = CollapseMonitor(self.config.monitor)
+        self.workers: RolloutWorkers | None = None
+        """Who plays; None: this process."""
         self._roles = roles
         self.seats = {name: LearnerSeat(policy, name) for name, policy in self.policies.items()}
         self.optimisers: dict[str, torch.optim.Optimizer] = {
@@ -124,7 +143,11 @@ class Trainer:
         return found
 
     def collect(self, starts: Sequence[Start]) -> list[Episode]:
-        """Play an episode from each start."""
+        """Play an episode from each start, by the workers where there are any."""
+        return self.play(starts) if self.workers is None else self.workers.collect(self, starts)
+
+    def play(self, starts: Sequence[Start]) -> list[Episode]:
+        """Play an episode from each start in this process."""
         return play_starts(self.worlds, starts, self.seats, self.route, self.config.limit, self.opponents)
 
     def rows(self, episodes: Sequence[Episode], starts: Sequence[Start]) -> Rows:
@@ -138,6 +161,8 @@ class Trainer:
             illegal=config.illegal,
             keep_cut=config.on_limit == "keep",
             mask_truncated=config.mask_truncated,
+            objectives=self.objectives,
+            more_keys=self.keys,
         )
         if not rows.replies:
             raise UserError("no policy under training had a turn: is every agent an opponent?")
@@ -194,7 +219,7 @@ class Trainer:
             float(figures["length"]),
             float(np.mean([value for key, value in figures.items() if key.endswith("entropy")] or [0.0])),
             1 - len({reply.tokens for reply in free}) / len(free) if free else 0.0,
-            float(figures["outcome_std"]),
+            max([float(figures["outcome_std"]), *(float(each.std()) for each in rows.batch.objectives.values())]),
         )
         done = Iteration(self.iteration, episodes, figures, alarms)
         self.iteration += 1
@@ -230,6 +255,8 @@ class Trainer:
                 if agent in episode.roles:
                     earned.setdefault(episode.roles[agent], []).append(reward)
         figures |= {f"outcome/{name}": float(np.mean(rewards)) for name, rewards in sorted(earned.items())}
+        if batch.known.any():
+            figures |= {f"objective/{name}": float(each[batch.known].mean()) for name, each in batch.objectives.items()}
         plain = {key: value for key, value in credit.info.items() if isinstance(value, bool | int | float)}
         return figures | {f"credit/{key}": value for key, value in plain.items()}
 

@@ -57,6 +57,11 @@ ARMS = ("grpo", *(f"{rule}/{quality}" for quality in QUALITIES for rule in RULES
 class ToyConfig(StudyConfig):
     """Answers of a few tokens, with teachers of known quality."""
 
+    NO_FULL = (
+        "the paper trains Qwen2.5-3B-Instruct on ALFWorld for 150 updates on 8 GPUs and reports 94.5% solved, "
+        "GRPO 66.4%; ALFWorld and the bank of skills that its teacher reads are not here; the rules are "
+        "make_rule('adrs') with Trainer(columns=...) for the teacher's scores"
+    )
     seeds: tuple[int, ...] = tuple(range(8))
     tasks: int = 8
     length: int = 12

@@ -8,23 +8,27 @@ roles whose references are longer than a reply, to different degrees, stand for 
 written out as text and read and scored like a model's.
 Control: the running mean alone, without the scale. It cancels in the advantage, so it must change nothing. Beside it:
 the same normaliser keyed by wrong groups.
+The study `smollm2` trains an adapter on the embedded model with the same rewards. That model never writes the form, in
+whatever prompt, so it first imitates some replies of other characters, whose labels are drawn at random. Control:
+rewards dealt out again within each group.
 Small: `rolecraft systems run character-r1`. The paper trains Llama-3.2-3B and Qwen2.5-7B with GRPO on 8 x H20 (KL 0.02,
-learning rate 1e-6), as a reading note has it.
+learning rate 1e-6), as a reading note has it: `--study smollm2 --full --set model=local:PATH --set device=cuda`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Self
 
 from rolecraft.errors import UserError
-from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row
+from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row, row_key
 
 if TYPE_CHECKING:
     from rolecraft._run import RunStore
     from rolecraft.learning.credit import Stage
     from rolecraft.measures import Interval
+    from rolecraft.models import LocalModel
 
 SYSTEM = System(
     number=6,
@@ -36,6 +40,9 @@ SYSTEM = System(
     "costs the average nothing",
     published="CharacterBench 3.71 without and 3.81 with the normalisation (SFT 3.19; figures of a third-party note)",
 )
+
+
+# (a) A bandit
 
 
 @dataclass(frozen=True)
@@ -167,4 +174,158 @@ def decide(
     )
 
 
-STUDIES = {"bandit": (BanditConfig, run_bandit, verdict_bandit)}
+# (b) A language model
+
+
+@dataclass(frozen=True)
+class SmokeConfig(StudyConfig):
+    """A language model with an adapter, on a few talks of characters."""
+
+    seeds: tuple[int, ...] = (0, 1)
+    model: str = "local:smollm2"
+    """Paper: Llama-3.2-3B-Instruct and Qwen2.5-7B-Instruct."""
+    device: str = "cpu"
+    """`cpu` or `cuda`. Paper: 8 x H20."""
+    arms: tuple[Literal["ccrn", "raw", "shuffled"], ...] = ("ccrn", "shuffled")
+    """What is trained; `raw` is the weighted sum, which so few updates cannot tell from `ccrn`: the running variance
+    starts at 1 and moves by a hundredth at a time."""
+    cases: str = "characters-v1"
+    """Characters and talks: a bundled set or a file."""
+    prompts: int = 8
+    """Talks that are trained on; 0: all. The characters' other talks are imitated first."""
+    labels: int = 1
+    """Most gold labels of a talk, so that a short reply has room for them."""
+    prompt: Literal["short", "examples", "free"] = "short"
+    """`examples` and `free` are the paper's and some 350 tokens long, in which this model writes no form either."""
+    groups: int = 0
+    """Of characters, by their profiles; 0: their family. Paper, as a reading note has it: 7."""
+    batch: int = 4
+    """Talks per update."""
+    samples: int = 4
+    """Replies per talk. Released sample configuration: 5."""
+    updates: int = 24
+    max_tokens: int = 48
+    """Released sample configuration: 2048."""
+    imitated: int = 16
+    """Steps of imitation before the training. Paper: none is told of."""
+    imitation_lr: float = 0.002
+    lr: float = 0.001
+    """Of the adapter. Paper, for all weights: 1e-6."""
+    kl: float = 0.0
+    """To the model without adapter, which does not know the form. Paper: 0.02."""
+    decay: float = 0.99
+    rank: int = 16
+    blocks: int = 8
+    """Last blocks that are adapted; 0: all."""
+    evaluated: int = 8
+    """Replies per talk."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that leave nothing to compare."""
+        counts = (self.updates, self.batch, self.max_tokens, self.rank, self.evaluated, self.labels)
+        if self.samples < 2 or min(counts) < 1 or min(self.prompts, self.groups, self.imitated, self.blocks) < 0:
+            raise UserError(
+                "expected 2 samples or more, updates, batch, max_tokens, rank, evaluated and labels of 1 or more, and "
+                "prompts, groups, imitated and blocks of 0 or more."
+            )
+        if not {"ccrn", "shuffled"} <= set(self.arms):
+            raise UserError(f"arms: the method (ccrn) and its control (shuffled) are needed, got {self.arms}.")
+
+    @classmethod
+    def full(cls) -> Self:
+        """Return the paper's size, as far as it is known, with an adapter where the paper trains all weights.
+
+        Name a model of 3 or 7 billion weights on a GPU: `--set model=local:PATH --set device=cuda`. The paper used
+        8 x H20. Its figures are of CharacterBench and SocialBench (average 3.81 after 3.19 by fine-tuning alone), which
+        are not here; expected here is a format rate near 1 and a label match well above that of the model untrained.
+        """
+        return cls(
+            model=UNNAMED, arms=("ccrn", "raw", "shuffled"), prompts=0, labels=10, prompt="examples", groups=7,
+            batch=512, samples=5, updates=100, max_tokens=2048, imitated=0, lr=1e-5, kl=0.02, rank=64, blocks=0,
+        )  # fmt: skip
+
+
+UNNAMED = "local:PATH"
+
+
+def run_smollm2(config: SmokeConfig, store: RunStore) -> Result:
+    """Load the model, unless all is there, and run what is missing.
+
+    Raises:
+        UserError: If no model is named, or it cannot be trained.
+    """
+    if config.model == UNNAMED:
+        raise UserError("--full needs a model of yours: --set model=local:PATH, and --set device=cuda for a GPU.")
+    keys = [row_key(arm, seed) for seed in config.seeds for arm in ("base", "start", *config.arms)]
+    if store.missing(DONE, keys):
+        from rolecraft.models import load_local
+
+        run_on(load_local(config.model, device=config.device), config, store)
+    return Result.read(store)
+
+
+def run_on(model: LocalModel, config: SmokeConfig, store: RunStore) -> Result:
+    """Train every arm of a seed from one and the same start, with adapters on this model.
+
+    Rows are one per arm, seed and talk. `base` is the model as it is, `start` the model that knows the form.
+    """
+    from rolecraft.systems.learning._character_smoke import evaluate, imitate, make_smoke, make_trainer, train
+
+    for seed in config.seeds:
+        missing = [arm for arm in ("base", "start", *config.arms) if store.missing(DONE, [row_key(arm, seed)])]
+        if not missing:
+            continue
+        smoke = make_smoke(model, config, seed)
+        start = imitate(smoke, config, seed)
+        for arm in missing:
+            smoke.policy.load(smoke.untrained if arm == "base" else start)
+            trainer = make_trainer(smoke, arm, config, seed)
+            curve = [] if arm in ("base", "start") else train(trainer, config)
+            for case, figures in evaluate(smoke, trainer, config, seed).items():
+                put_row(store, arm, seed, case, **figures)
+            store.put(DONE, row_key(arm, seed), {"arm": arm, "seed": seed, "curve": curve})
+    return Result.read(store)
+
+
+DONE = "arms"
+"""Arms that are through, with what the replies of each update scored."""
+
+
+def verdict_smollm2(result: Result) -> Verdict:
+    """Compare format rate and label match after training with those before; each talk is resampled as a whole."""
+    focus, form = (result.difference(metric, "ccrn", "start") for metric in ("focus", "format"))
+    control, control_form = (result.difference(metric, "shuffled", "start") for metric in ("focus", "format"))
+    ahead = result.difference("focus", "ccrn", "shuffled")
+    note = (
+        f"label match {result.mean('focus', 'start').estimate:.2f} to {result.mean('focus', 'ccrn').estimate:.2f}; "
+        f"format rate {result.mean('format', 'base').estimate:.2f} untrained, "
+        f"{result.mean('format', 'start').estimate:.2f} after imitation, {result.mean('format', 'ccrn').estimate:.2f} "
+        f"trained (gain {form}, with shuffled rewards {control_form}); label match, ccrn - shuffled {ahead}"
+    )
+    return decide_smollm2(focus, form, control, ahead, note)
+
+
+def decide_smollm2(focus: Interval, form: Interval, control: Interval, ahead: Interval, note: str = "") -> Verdict:
+    """Decide from differences.
+
+    Reproduced: label match and format rate rise, and rewards that are shuffled within their group raise the label match
+    neither above the start nor as far.
+
+    Args:
+        focus: Label match, trained - start.
+        form: Format rate, trained - start.
+        control: Label match, shuffled rewards - start.
+        ahead: Label match, trained - shuffled rewards.
+        note: For the reader.
+    """
+    sound = control.low <= 0 and min(focus.estimate, form.estimate, ahead.estimate) > 0
+    clear = min(focus.low, form.low, ahead.low) > 0
+    return Verdict.when(
+        reproduced=sound and clear, inconclusive=sound and not clear, effect=focus, control=control, note=note
+    )
+
+
+STUDIES = {
+    "bandit": (BanditConfig, run_bandit, verdict_bandit),
+    "smollm2": (SmokeConfig, run_smollm2, verdict_smollm2),
+}

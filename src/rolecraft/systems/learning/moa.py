@@ -68,6 +68,11 @@ SLACK = 0.02
 class Config(StudyConfig):
     """A policy over slot replies, trained under several scalarisers."""
 
+    NO_FULL = (
+        "the paper trains a model of 8 billion weights on GPUs with a language model as judge of each rubric, and "
+        "reports it on a par with GPT-4o on PersonaGym and about 21% above it on RoleMRC; neither those benchmarks nor "
+        "its rubric prompts are here; a judge's rubrics go in as Trainer(objectives=...) with make_rule('moa')"
+    )
     seeds: tuple[int, ...] = tuple(range(10))
     prompts: int = 20
     rollouts: int = 8

@@ -308,16 +308,17 @@ def verdict(result: Result) -> Verdict:
     gaps = {rule: result.difference("auc", "hierarchical", rule) for rule in ("flat", "turn")}
     effect = result.difference("surplus", "hierarchical", "grpo")
     control = result.difference("pay/random", *CONTROL)
-    level = all(gap.low > -MARGIN for gap in gaps.values())
     equal = control.low <= MARGIN
+    holds = equal and effect.low > 0 and all(gap.low > -MARGIN for gap in gaps.values())
+    may_hold = equal and effect.high > MARGIN and all(gap.high > -MARGIN for gap in gaps.values())
     means = {
         rule: (result.mean("surplus", rule).estimate, result.mean("agreed", rule).estimate, spread(result, rule))
         for rule in RULES
     }
     table = ", ".join(f"{rule} {a:.2f}, {b:.2f}, {c:.3f}" for rule, (a, b, c) in means.items())
     return Verdict.when(
-        reproduced=level and effect.low > 0 and equal,
-        inconclusive=effect.low > 0 and equal and not level and all(gap.high > -MARGIN for gap in gaps.values()),
+        reproduced=holds,
+        inconclusive=may_hold and not holds,
         effect=effect,
         control=control,
         note="joint surplus of both levels less that of participants as a group; area under the curve of both levels "

@@ -115,6 +115,12 @@ def triage_credit(
     return TriageCredit(spread_segments(spans, segment, np.asarray(mask)), table, result.info)
 
 
+NO_FULL = (
+    "the paper trains Qwen2.5-7B on GPUs with Qwen3-8B as judge and reports, against GRPO, 87.5 / 79.6 on ALFWorld, "
+    "48.1 / 43.3 on Search-QA and 77.2 / 70.1 on WebShop; these benchmarks are not here; the call is triage_credit"
+)
+
+
 # (a) The grid: does it learn faster, and how much noise can its judge have?
 
 NOISE: Mapping[str, float] = {"triage": 0.0, "noise-30": 0.3, "noise-60": 0.6, "noise-80": 0.8, "noise-100": 1.0}
@@ -141,6 +147,7 @@ def make_arm(name: str) -> Arm:
 class GridConfig(StudyConfig):
     """A new map per seed, one group of rollouts per update."""
 
+    NO_FULL = NO_FULL
     seeds: tuple[int, ...] = tuple(range(10, 20))
     size: int = 6
     shortest: int = 8

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from rolecraft.errors import UserError
 from rolecraft.worlds.adapters._foreign import ForeignWorld, in_order, need
+
+See = Literal["information", "observation"]
+"""What is shown: all that a player knows, the moves so far included; or the position as it sees it now."""
 
 _MOST_WORDS = 20_000
 """Most distinct actions of which words are asked for beforehand."""
@@ -20,12 +23,12 @@ class OpenSpielWorld(ForeignWorld):
     """Any game of OpenSpiel.
 
     Agents are `player_0`, `player_1` and so on. Chance is drawn by the world itself, from its seed. Everyone sees its
-    information state string; in games that have none, its observation string. At simultaneous nodes all act at once.
-    Rewards are OpenSpiel's returns.
+    information state string; in games that have none, its observation string. `see="observation"` shows the latter: a
+    board in place of the moves that led to it. At simultaneous nodes all act at once. Rewards are OpenSpiel's returns.
 
     Actions are called as OpenSpiel calls them. Many games name them only in a position; then `legal` holds the names
     and `actions` is None, as if they were free text. `numbered` gives such games a fixed list, which PettingZoo needs:
-    the numbers of the actions, with the observation saying what they mean.
+    the numbers of the actions, with the observation saying what they mean unless `legend` is off.
 
     State: see `ForeignWorld`; with the game's own history beside it, chance included.
     """
@@ -33,7 +36,14 @@ class OpenSpielWorld(ForeignWorld):
     name = "open-spiel"
 
     def __init__(
-        self, game: Any, *, params: Mapping[str, Any] | None = None, numbered: bool = False, rules: str = ""
+        self,
+        game: Any,
+        *,
+        params: Mapping[str, Any] | None = None,
+        numbered: bool = False,
+        rules: str = "",
+        see: See = "information",
+        legend: bool = True,
     ) -> None:
         """Load a game.
 
@@ -42,10 +52,13 @@ class OpenSpielWorld(ForeignWorld):
             params: The game's parameters.
             numbered: Actions are numbers.
             rules: Text that is put before every observation.
+            see: What is shown.
+            legend: Say what the numbers of actions mean, where they are numbers.
 
         Raises:
             MissingDependencyError: If OpenSpiel is not installed.
-            UserError: If there is no such game, its chance cannot be drawn from outside, or it is a mean-field game.
+            UserError: If there is no such game, its chance cannot be drawn from outside, it is a mean-field game, or it
+                has no observation to see.
         """
         self._spiel = need("pyspiel", "open_spiel")
         self.game = self._load(game, params or {}) if isinstance(game, str) else game
@@ -57,6 +70,12 @@ class OpenSpielWorld(ForeignWorld):
             raise UserError(f"{self._label}: in a mean-field game nobody is a single agent.")
         self._perfect = kind.information == self._spiel.GameType.Information.PERFECT_INFORMATION
         self._informed, self._observed = kind.provides_information_state_string, kind.provides_observation_string
+        if see not in get_args(See):
+            raise UserError(f"{self._label}: see must be 'information' or 'observation', got {see!r}.")
+        if see == "observation" and not self._observed:
+            raise UserError(f"{self._label}: it has no observation strings; use see='information'.")
+        self._informed = self._informed and see == "information"
+        self._legend = legend
         self.agents = tuple(f"player_{player}" for player in range(self.game.num_players()))
         self._players = {agent: player for player, agent in enumerate(self.agents)}
         self._numbered, self._rules = numbered, rules
@@ -130,7 +149,7 @@ class OpenSpielWorld(ForeignWorld):
     def text_of(self, position: Any, player: int) -> str:
         """Return what a player sees in a position."""
         parts = [self._rules, self._seen(position, player)]
-        if self._numbered and player in self.movers(position):
+        if self._numbered and self._legend and player in self.movers(position):
             legal = position.legal_actions(player)
             parts += [f"{action}: {position.action_to_string(player, action)}" for action in legal]
         return "\n".join(part for part in parts if part)
