@@ -39,7 +39,8 @@ def cluster() -> Iterator[tuple[str, dict[str, str]]]:
     known = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:  # paths of its sockets must be short
         command = [
-            str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}",
+            str(Path(sys.executable).with_name("ray")), "start", "--head", "--block",
+            "--node-ip-address=127.0.0.1", f"--port={port}",
             f"--ray-client-server-port={client}", f"--dashboard-port={dashboard}", "--num-cpus=1",
             "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={folder}",
         ]  # fmt: skip

@@ -32,9 +32,10 @@ def make(seed=0, hidden=16, die_in=None):
 
 
 def played(episodes):
-    return [[(t.agent, t.action, t.notes["tokens"], t.seed) for t in e.turns] + [e.seed] for e in episodes]
+    return [[(t.agent, t.action, t.notes["tokens"]) for t in e.turns] + [e.seed] for e in episodes]
 
 
+@pytest.mark.slow  # starts processes that import torch
 def test_two_workers_play_what_one_process_plays_and_train_to_the_same_weights():
     alone, shared = make(), make()
     shared.play = lambda starts: pytest.fail("played here")
@@ -51,6 +52,7 @@ def test_two_workers_play_what_one_process_plays_and_train_to_the_same_weights()
     assert not torch.equal(make().policies["policy"].parameters()[name], each)
 
 
+@pytest.mark.slow  # starts processes that import torch
 def test_what_a_dead_worker_should_have_played_is_played_here():
     alone, shared = make(), make(die_in=os.getpid())
     starts = alone.starts()
@@ -61,6 +63,7 @@ def test_what_a_dead_worker_should_have_played_is_played_here():
     assert played(episodes) == played(alone.play(starts))
 
 
+@pytest.mark.slow  # starts processes that import torch
 def test_an_error_of_the_world_is_raised_and_other_policies_are_refused():
     shared = make()
     with RolloutWorkers(partial(make, hidden=32), 1) as shared.workers, pytest.raises(UserError, match="another base"):

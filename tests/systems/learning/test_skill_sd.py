@@ -32,7 +32,7 @@ from rolecraft.worlds import KeyDoor
 
 SMALL = Config(
     seeds=(1, 2), tasks=3, group=4, groups=2, updates=2, horizon=8, layers=1, hidden=16, tests=2, lessons=200,
-    lesson_maps=40, warm_steps=3,
+    lesson_maps=40, warm_steps=3, warm_end=1,
 )  # fmt: skip
 
 
@@ -131,6 +131,29 @@ def test_arms_share_their_first_episodes_and_the_base_is_left_alone() -> None:
     assert all(torch.equal(before[name], each) for name, each in base.parameters().items())
 
 
+def test_the_ceiling_is_that_of_a_base_that_follows_what_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rolecraft.learning.policy import Sampled
+
+    base = new_policy(SMALL)
+    follow = base.codec.reply("follow")[0]  # type: ignore[attr-defined]
+    asked: list[Any] = []
+
+    def obey(prompts: Any, options: Any, seeds: Any) -> list[Sampled]:
+        asked.extend(prompts)
+        drawn = []
+        for prompt in prompts:
+            assert prompt[1] == follow
+            place = prompt[-2]
+            drawn.append(Sampled((prompt[prompt.index(place) + 1],), (0.0,), True))
+        return drawn
+
+    monkeypatch.setattr(base, "sample", obey)
+    found = skill_sd.ceiling(replace(SMALL, horizon=12), 1, base)
+    assert found["told"] == 1
+    assert found["alone"] < 1
+    assert asked
+
+
 def test_no_task_of_training_is_in_the_warm_start(monkeypatch: pytest.MonkeyPatch) -> None:
     from rolecraft.systems.learning import _skill_door
 
@@ -151,6 +174,7 @@ def test_the_study_runs_every_arm_and_resumes(tmp_path: Path, monkeypatch: pytes
         result = run(config, store)
     assert result.arms == list(ARMS)
     assert all(0 <= row["auc"] <= 1 and 0 <= row["final"] <= 1 for row in result.rows)
+    assert [set(row) >= {"alone", "told"} for row in result.rows] == [row["arm"] == "grpo" for row in result.rows]
     trained: list[Any] = []
     real = skill_sd.learn
     monkeypatch.setattr(skill_sd, "learn", lambda *given: trained.append(given[1]) or real(*given))

@@ -171,7 +171,7 @@ def make_trainer(smoke: Smoke, arm: str, config: SmokeConfig, seed: int) -> Trai
     """Return what trains an arm; all arms of a seed see the same talks in the same order."""
     plan = TrainConfig(
         iterations=config.updates, episodes=config.batch * config.samples, group=config.samples, lr=config.lr,
-        kl=config.kl, micro=32, monitor=MonitorConfig(action="off"),
+        kl=config.kl, entropy=config.entropy, micro=32, monitor=MonitorConfig(action="off"),
     )  # fmt: skip
     return Trainer(
         lambda: ReplyTask(smoke.task.items, smoke.task.score, smoke.task.weights),

@@ -43,11 +43,11 @@ class Task:
         """Draw the language and the queries of a seed."""
         chain = WordChain.draw(config.words, config.successors, derive_seed("cory", seed, "chain"))
         rng = np.random.default_rng(derive_seed("cory", seed, "queries"))
-        sets = [
+        training, held_out, test = (
             tuple(chain.text(row) for row in chain.sample(count, config.query, rng))
             for count in (config.queries, config.tests, config.tests)
-        ]
-        return cls(chain, *sets, config.answer)
+        )
+        return cls(chain, training, held_out, test, config.answer)
 
     def reward(self, query: str, answer: str) -> float:
         """Return how much the answer's words are liked, per word that it may have."""

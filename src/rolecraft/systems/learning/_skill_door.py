@@ -11,7 +11,7 @@ import numpy as np
 from rolecraft._run import derive_seed
 from rolecraft.agents import Skill
 from rolecraft.errors import UserError
-from rolecraft.worlds import KeyDoor, KeyDoorMap
+from rolecraft.worlds import Act, KeyDoor, KeyDoorMap, Turn, View
 from rolecraft.worlds._key_door_map import Spot
 
 if TYPE_CHECKING:
@@ -90,6 +90,28 @@ def answer(tables_map: KeyDoorMap) -> Skill:
     return Skill("The shortest way.", "", tuple(steps))
 
 
+class Told:
+    """Plays with a skill in its prompt, as nobody does in training: what the teacher could do itself."""
+
+    def __init__(self, policy: TokenPolicy, text: str) -> None:
+        """Bind a policy and the skill's text."""
+        self.policy, self.text = policy, text
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """Answer every view in one batch."""
+        from rolecraft.learning import skill_prompt
+        from rolecraft.learning.policy import Reply
+
+        prompts, options = [], []
+        for view in views:
+            row = Reply(self.policy.encode(view.agent, None, view.observation), ())
+            turn = Turn(0, view.agent, view.observation, "")
+            prompts.append(skill_prompt(self.policy, self.text, row, turn, None))
+            options.append(self.policy.options(view.legal or ()))
+        drawn = self.policy.sample(prompts, options, [view.seed for view in views])
+        return [Act(each.actions[found.tokens]) for each, found in zip(options, drawn, strict=True)]
+
+
 # The warm start
 
 
@@ -160,7 +182,6 @@ def lesson_rows(policy: TokenPolicy, lessons: Sequence[Lesson], actions: Sequenc
     """Return lessons as rows to learn from, with the prompts that student and teacher will have."""
     from rolecraft.learning import skill_prompt
     from rolecraft.learning.policy import Reply
-    from rolecraft.worlds import Turn
 
     options = policy.options(tuple(actions))
     rows = []

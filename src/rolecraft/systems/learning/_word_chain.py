@@ -59,5 +59,5 @@ class WordChain:
 
     def score(self, text: str, length: int) -> float:
         """Return how much a text is liked: the sum over its words by `length`; a word that is unknown counts 0."""
-        known = dict(zip(self.words, self.liking.tolist(), strict=True))
+        known: dict[str, float] = dict(zip(self.words, self.liking.tolist(), strict=True))
         return sum(known.get(word, 0.0) for word in text.split()) / length

@@ -8,9 +8,9 @@ roles whose references are longer than a reply, to different degrees, stand for 
 written out as text and read and scored like a model's.
 Control: the running mean alone, without the scale. It cancels in the advantage, so it must change nothing. Beside it:
 the same normaliser keyed by wrong groups.
-The study `smollm2` trains an adapter on the embedded model with the same rewards. That model never writes the form, in
-whatever prompt, so it first imitates some replies of other characters, whose labels are drawn at random. Control:
-rewards dealt out again within each group.
+The study `smollm2` trains an adapter on the embedded model with the same rewards. Its short prompt does not show the
+form; the model first imitates some replies to other talks, whose labels are drawn at random. Control: rewards dealt out
+again within each group. It can tell whether the rewards teach form and labels, not whether the normaliser helps.
 Small: `rolecraft systems run character-r1`. The paper trains Llama-3.2-3B and Qwen2.5-7B with GRPO on 8 x H20 (KL 0.02,
 learning rate 1e-6), as a reading note has it: `--study smollm2 --full --set model=local:PATH --set device=cuda`.
 """
@@ -196,21 +196,24 @@ class SmokeConfig(StudyConfig):
     labels: int = 1
     """Most gold labels of a talk, so that a short reply has room for them."""
     prompt: Literal["short", "examples", "free"] = "short"
-    """`examples` and `free` are the paper's and some 350 tokens long, in which this model writes no form either."""
+    """`examples` and `free` are the paper's, 310 to 450 tokens long; `short` has 50 and shows no form or label."""
     groups: int = 0
     """Of characters, by their profiles; 0: their family. Paper, as a reading note has it: 7."""
-    batch: int = 4
+    batch: int = 3
     """Talks per update."""
-    samples: int = 4
+    samples: int = 8
     """Replies per talk. Released sample configuration: 5."""
-    updates: int = 24
+    updates: int = 20
     max_tokens: int = 48
     """Released sample configuration: 2048."""
-    imitated: int = 16
+    imitated: int = 32
     """Steps of imitation before the training. Paper: none is told of."""
     imitation_lr: float = 0.002
-    lr: float = 0.001
+    lr: float = 0.0005
     """Of the adapter. Paper, for all weights: 1e-6."""
+    entropy: float = 0.02
+    """Weight of the entropy bonus, in the place of the KL: without it one seed of development had a single reply with a
+    wrong label left after ten updates."""
     kl: float = 0.0
     """To the model without adapter, which does not know the form. Paper: 0.02."""
     decay: float = 0.99
@@ -235,13 +238,15 @@ class SmokeConfig(StudyConfig):
     def full(cls) -> Self:
         """Return the paper's size, as far as it is known, with an adapter where the paper trains all weights.
 
-        Name a model of 3 or 7 billion weights on a GPU: `--set model=local:PATH --set device=cuda`. The paper used
-        8 x H20. Its figures are of CharacterBench and SocialBench (average 3.81 after 3.19 by fine-tuning alone), which
-        are not here; expected here is a format rate near 1 and a label match well above that of the model untrained.
+        Name a model of 3 or 7 billion weights on a GPU, and talks of yours, as 36 are bundled: `--set model=local:PATH
+        --set device=cuda --set cases=FILE`. The paper used 8 x H20. Its figures are of
+        CharacterBench (3.81, after 3.19 by fine-tuning alone) and SocialBench, which are not here; expected here is a
+        format rate near 1 and a label match well above the untrained model's.
         """
         return cls(
             model=UNNAMED, arms=("ccrn", "raw", "shuffled"), prompts=0, labels=10, prompt="examples", groups=7,
-            batch=512, samples=5, updates=100, max_tokens=2048, imitated=0, lr=1e-5, kl=0.02, rank=64, blocks=0,
+            batch=512, samples=5, updates=100, max_tokens=2048, imitated=0, lr=1e-5, entropy=0.0, kl=0.02, rank=64,
+            blocks=0,
         )  # fmt: skip
 
 
