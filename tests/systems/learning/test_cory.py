@@ -301,7 +301,9 @@ def made_up(effect=0.0, noise=0.0, transfer=None, spread=0.001):
             for arm, gain in gains.items():
                 combined = (gain if eta >= 0.1 else -gain) + spread * OFFSETS[arm][seed]
                 figures = {"combined": combined, "kl": 10 - gain, "reward": combined + eta * (10 - gain)}
-                rows.append({"arm": arm, "seed": seed, "unit": eta, **figures, "collapsed": False})
+                rows.append(
+                    {"arm": arm, "seed": seed, "unit": f"{seed}:{eta}", "eta": eta, **figures, "collapsed": False}
+                )
     return Result(tuple(rows))
 
 
@@ -322,9 +324,36 @@ def test_the_verdict() -> None:
 
 def test_frontier_and_area() -> None:
     rows = [
-        {"arm": "a", "seed": 1, "unit": 0.1, "reward": 1.0, "kl": 10.0, "combined": 0.0, "collapsed": False},
-        {"arm": "a", "seed": 1, "unit": 0.2, "reward": 0.5, "kl": 5.0, "combined": 0.0, "collapsed": False},
-        {"arm": "b", "seed": 1, "unit": 0.1, "reward": 0.9, "kl": 12.0, "combined": 0.0, "collapsed": True},
+        {
+            "arm": "a",
+            "seed": 1,
+            "unit": "1:0.1",
+            "eta": 0.1,
+            "reward": 1.0,
+            "kl": 10.0,
+            "combined": 0.0,
+            "collapsed": False,
+        },
+        {
+            "arm": "a",
+            "seed": 1,
+            "unit": "1:0.2",
+            "eta": 0.2,
+            "reward": 0.5,
+            "kl": 5.0,
+            "combined": 0.0,
+            "collapsed": False,
+        },
+        {
+            "arm": "b",
+            "seed": 1,
+            "unit": "1:0.1",
+            "eta": 0.1,
+            "reward": 0.9,
+            "kl": 12.0,
+            "combined": 0.0,
+            "collapsed": True,
+        },
     ]
     table = frontier(Result(tuple(rows)))
     assert [row["front"] for row in table] == [True, True, False]
