@@ -92,7 +92,7 @@ def export_rollouts(
 def _in_groups(rows: Rows) -> list[int]:
     """Return the rows in an order in which those of one group stand together."""
     columns = [rows.batch.keys[name] for name in ("traj", *reversed(GROUP))]
-    return np.lexsort(columns).tolist()
+    return [int(row) for row in np.lexsort(columns)]
 
 
 def _row(rows: Rows, row: int, paid: Any) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def sft(
     """
     _check(rows, "row")
     with _imports():
-        from trl import SFTConfig, SFTTrainer
+        from trl import SFTConfig, SFTTrainer  # type: ignore[attr-defined]
     columns = {
         "input_ids": [[*row.prompt, *row.tokens] for row in rows],
         "labels": [[-100] * len(row.prompt) + list(row.tokens) for row in rows],
@@ -144,7 +144,7 @@ def dpo(
             raise UserError(f"pair {number}: its replies have different prompts; a pair is two replies to one prompt.")
     _check([reply for pair in pairs for reply in (pair.chosen, pair.rejected)], "reply")
     with _imports():
-        from trl import DPOConfig, DPOTrainer
+        from trl import DPOConfig, DPOTrainer  # type: ignore[attr-defined]
     columns = {
         "prompt_ids": [list(pair.chosen.prompt) for pair in pairs],
         "chosen_ids": [list(pair.chosen.tokens) for pair in pairs],
@@ -195,7 +195,7 @@ def kto(
         raise UserError(f"kto wants a judgement per row and batches of 2 or more, got {len(good)} for {len(rows)} rows "
                         f"and batch {batch}.")  # fmt: skip
     with _imports():
-        from trl import KTOConfig, KTOTrainer
+        from trl import KTOConfig, KTOTrainer  # type: ignore[attr-defined]
     order = np.random.default_rng(seed).permutation(len(rows)).tolist()
     replies = [list(rows[row].tokens) for row in order]
     turned = [
@@ -227,7 +227,7 @@ def word_tokenizer(codec: WordCodec) -> Any:
     numbers = {word: number for number, word in enumerate(codec.tokens)}
     made = Tokenizer(models.WordLevel(numbers, unk_token=UNKNOWN))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=made,
         bos_token=BEGIN,
         eos_token=END,
@@ -247,7 +247,7 @@ def _stand_in(policy: TokenPolicy) -> Any:
     pad = end if config.pad_token_id is None else config.pad_token_id
     numbers = {str(number): number for number in range(config.vocab_size)}
     made = Tokenizer(models.WordLevel(numbers, unk_token=str(pad)))
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=made, eos_token=str(end), pad_token=str(pad), unk_token=str(pad), padding_side="left"
     )
 

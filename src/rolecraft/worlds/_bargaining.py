@@ -81,8 +81,8 @@ class BargainingInstance:
         table = self.table
         no_worse = (table[:, None] >= table[None]).all(2)
         better = (table[:, None] > table[None]).any(2)
-        beaten = (no_worse & better).any(0)
-        return tuple(division for division, out in zip(self.divisions, beaten.tolist(), strict=True) if not out)
+        beaten = [bool(out) for out in np.any(no_worse & better, axis=0)]
+        return tuple(division for division, out in zip(self.divisions, beaten, strict=True) if not out)
 
     def nash_product(self, division: Division) -> float:
         """Return the product of the utilities: what each gains over no deal."""

@@ -61,7 +61,7 @@ def _behind_prompts(
     moved = None if bool((columns[:, 0] == 0).all()) else columns.clamp(min=0)[:, None, :, None]
     cache = DynamicCache()
     for site, layer in enumerate(heads.layers):
-        cache.update(*(_expanded(each, of_row, moved) for each in (layer.keys, layer.values)), site)
+        cache.update(_expanded(layer.keys, of_row, moved), _expanded(layer.values, of_row, moved), site)
     tails, real = pad_right([(row.prompt[-1], *row.tokens[:-1]) for row in rows], device)
     inputs: dict[str, Any] = {}
     if moved is not None:

@@ -206,7 +206,7 @@ class SmokeConfig(StudyConfig):
     updates: int = 20
     max_tokens: int = 48
     """Released sample configuration: 2048."""
-    imitated: int = 32
+    imitated: int = 24
     """Steps of imitation before the training. Paper: none is told of."""
     imitation_lr: float = 0.002
     lr: float = 0.0005
