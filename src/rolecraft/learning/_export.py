@@ -80,7 +80,8 @@ def export_rollouts(
         try:
             import pandas as pd
 
-            content = pd.DataFrame(found).to_parquet(index=False)
+            full = [{name: value for name, value in row.items() if value != {}} for row in found]  # Parquet has no {}
+            content = pd.DataFrame(full).to_parquet(index=False)
         except ImportError:
             raise MissingDependencyError("Parquet needs pandas and pyarrow: pip install pandas pyarrow.") from None
         write_atomic(path, content)

@@ -13,7 +13,7 @@ from rolecraft.learning.credit import make_rule
 from rolecraft.learning.policy import ServedSeat, WordCodec, add_adapter, export_adapter, tiny_policy
 from rolecraft.learning.policy._token_policy import TokenPolicy
 from rolecraft.learning.trainer import TrainConfig, Trainer
-from tests.learning.trainer.small_worlds import Pick
+from tests.learning.trainer.small_worlds import Pick, Say
 from tests.models.fake_server import FakeServer, error
 
 CODEC = WordCodec(["ann", "red", "green", "light", "blue", "."])
@@ -60,7 +60,7 @@ class Engine:
 
 def trainer(policy, **fields):
     config = TrainConfig(episodes=6, group=3, lr=0.05, **fields)
-    return Trainer(lambda: Pick(free=True), policy, make_rule("grpo"), config, seed=7)
+    return Trainer(Say, policy, make_rule("grpo"), config, seed=7)
 
 
 def test_a_server_with_the_same_weights_gives_the_same_run(tmp_path):

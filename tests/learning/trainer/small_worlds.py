@@ -51,3 +51,20 @@ class Pick(World):
 
     def rewards(self):
         return dict(self._earned)
+
+
+class Say(Pick):
+    """Anything may be said; a seat earns 1 for every "red" in it."""
+
+    name = "say"
+
+    def __init__(self, agents=("ann",), turns=1):
+        super().__init__(agents, turns, free=True)
+
+    def check(self, agent, action):
+        """Take any text."""
+
+    def _apply(self, actions):
+        for agent, action in actions.items():
+            self._earned[agent] += action.split().count("red")
+            self._played.append(action)
