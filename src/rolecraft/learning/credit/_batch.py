@@ -50,6 +50,11 @@ class CreditBatch:
     valid: Bools | None = None
     """Shape (N,). False: the row's reward is unknown (a judge failed), so that it is left out, never scored 0."""
 
+    _groups: dict[tuple[str, ...], tuple[Ints, int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Numbers of groups that were asked for before: several stages of a rule ask for the same."""
+
     def __post_init__(self) -> None:
         mask = np.asarray(self.mask)
         if mask.ndim != 2 or mask.dtype != np.bool_:
@@ -111,8 +116,13 @@ class CreditBatch:
         Raises:
             UserError: If the batch lacks a key.
         """
-        columns = [_look_up("key", self.keys, name, stage) for name in keys]
-        return number_groups(columns, self.shape[0])
+        wanted = tuple(keys)
+        if wanted not in self._groups:
+            columns = [_look_up("key", self.keys, name, stage) for name in wanted]
+            index, count = number_groups(columns, self.shape[0])
+            index.setflags(write=False)  # it is shared
+            self._groups[wanted] = index, count
+        return self._groups[wanted]
 
 
 def number_groups(columns: Sequence[Ints], n: int) -> tuple[Ints, int]:
