@@ -39,7 +39,15 @@ from rolecraft.systems.learning.character_r1 import (
 )
 
 TINY = BanditConfig(
-    seeds=(1, 2), tails=(0, 12), roles_per_group=2, updates=12, samples=4, evaluated=8, hidden=16, learning_rate=0.05
+    seeds=(1, 2),
+    tails=(0, 12),
+    roles_per_group=2,
+    updates=12,
+    samples=4,
+    evaluated=8,
+    hidden=16,
+    learning_rate=0.05,
+    kl=0.05,
 )
 
 

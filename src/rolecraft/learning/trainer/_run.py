@@ -178,6 +178,20 @@ class TrainingRun:
                 self.events.add_scalar(name, value, done.number)
 
 
+@contextmanager
+def _steady(study: TrainStudy) -> Iterator[None]:
+    """Train a tiny transformer on one thread: it is no slower, and the order of its sums does not hang on the load."""
+    import torch
+
+    before = torch.get_num_threads()
+    if study.policy.kind == "tiny":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def make_trainer(study: TrainStudy) -> Trainer:
     """Return the trainer of a study, at its start.
 
