@@ -65,17 +65,6 @@ class NameJudge:
         ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """A tiny model gains nothing from a second thread, and loses much when the cores are shared."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def model() -> ScriptedModel:
     return ScriptedModel(give)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from rolecraft._files import read_mapping
-from rolecraft._options import refuse_unknown
+from rolecraft._options import read_model
 from rolecraft._run import Budget
 from rolecraft.agents import Form
 from rolecraft.errors import UserError
-from rolecraft.roles._role import describe
 from rolecraft.simulate._drift import DriftRule
 from rolecraft.simulate._interventions import PlannedIntervention
 from rolecraft.simulate._mind import MemoryChoice
@@ -159,16 +157,7 @@ def read_study(path: str | Path, lock: str | Path | None = None) -> SimulationSt
         UserError: If it cannot be read, or a field is unknown, missing or out of range; file and field are named.
     """
     path = Path(path)
-    data = read_mapping(path)
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: expected a mapping of fields ({', '.join(SimulationStudy.model_fields)}).")
-    if lock is not None:
-        data = {**data, "lock": str(Path(lock).absolute())}
-    refuse_unknown(data, SimulationStudy.model_fields, f"{path}: a study")
-    try:
-        study = SimulationStudy.model_validate(data)
-    except ValidationError as error:
-        raise UserError(f"{path}: {describe(error)}.") from None
+    study = read_model(path, SimulationStudy, given={} if lock is None else {"lock": str(Path(lock).absolute())})
     if not study.arms:
         raise UserError(f"{path}: arms: give at least one, such as 'roles: locked'.")
     return study.model_copy(update={"lock": path.parent / study.lock})

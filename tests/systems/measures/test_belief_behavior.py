@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from rolecraft._run import RunStore
 from rolecraft.errors import UserError
@@ -181,16 +180,6 @@ def test_beliefs_are_asked_of_a_reader_and_plays_of_the_persona(tmp_path):
     assert len(model.chats) == count
 
 
-@pytest.fixture
-def one_thread():
-    """Spinning threads on shared cores make a tiny model many times slower."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("one_thread")
 def test_the_study_runs_on_a_real_model(tmp_path):
     config = replace(SMOL, seeds=(0,), personas=5, theories=(), contexts=("rules",), plays=2, rounds=2, draws=10)
     result = study(tmp_path, lambda config, store: run_on(tiny_model(n_sites=1), config, store), config)

@@ -154,17 +154,6 @@ def run(tmp_path, model, config=SMALL, name="run"):
         return run_on(model, replace(config, mode="sampled"), store)
 
 
-@pytest.fixture
-def one_thread():
-    """Tiny models lose much to a second thread when the cores are shared."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class TestProtocol:
     def test_personas_are_told_their_profile(self):
         one, again = make_personas(4, 3), make_personas(4, 3)
@@ -283,7 +272,7 @@ class TestModelStudy:
         assert np.isnan(read_shifts(result, "event").post[..., 0]).all()
         assert verdict_smollm2(result).verdict == "inconclusive"
 
-    def test_the_real_engine_runs_the_study(self, tmp_path, one_thread):
+    def test_the_real_engine_runs_the_study(self, tmp_path):
         from rolecraft.testing import tiny_model
 
         items = [{"id": f"o{k}", "trait": "openness", "text": f"I {k}.", "reverse": bool(k)} for k in (0, 1)]

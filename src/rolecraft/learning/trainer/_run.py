@@ -72,21 +72,22 @@ class TrainingRun:
             UserError: If anything the study names cannot be used; nothing has been computed by then.
             LockError: If the lock refuses a role.
         """
-        trainer = make_trainer(study)
-        bases = {name: policy.base for name, policy in trainer.policies.items()}
-        config = study.model_dump(mode="json") | {"bases": bases}
-        with RunStore.open(directory, KIND, config, resume=resume, volatile=VOLATILE) as store:
-            run = cls(study, store, trainer, Meter(budget), quiet)
-            run._restore()
-            if str(workers) != "1":
-                trainer.workers = RolloutWorkers(partial(make_trainer, study), workers)
-            try:
-                yield run
-            finally:
-                if trainer.workers is not None:
-                    trainer.workers.close()
-                if run.events is not None:
-                    run.events.close()
+        with _steady(study):
+            trainer = make_trainer(study)
+            bases = {name: policy.base for name, policy in trainer.policies.items()}
+            config = study.model_dump(mode="json") | {"bases": bases}
+            with RunStore.open(directory, KIND, config, resume=resume, volatile=VOLATILE) as store:
+                run = cls(study, store, trainer, Meter(budget), quiet)
+                run._restore()
+                if str(workers) != "1":
+                    trainer.workers = RolloutWorkers(partial(make_trainer, study), workers)
+                try:
+                    yield run
+                finally:
+                    if trainer.workers is not None:
+                        trainer.workers.close()
+                    if run.events is not None:
+                        run.events.close()
 
     def run(self) -> None:
         """Train to the end; an iteration is stored when it is done.

@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rolecraft._files import read_mapping
+from rolecraft._options import read_model
 from rolecraft.conditioning import Rung
 from rolecraft.errors import UserError, did_you_mean
 from rolecraft.learning.credit import Stage, make_rule
 from rolecraft.learning.trainer._config import TrainConfig
 from rolecraft.learning.trainer._evaluate import EVALUATIONS
 from rolecraft.roles import Role, load_inventory
-from rolecraft.roles._role import describe
 from rolecraft.worlds import World, make_world
 
 if TYPE_CHECKING:
@@ -217,19 +216,9 @@ def read_train_study(path: str | Path) -> TrainStudy:
         UserError: If it cannot be read, or a field is unknown, missing or out of range; file and field are named.
     """
     path = Path(path)
-    data = read_mapping(path)
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: expected a mapping of fields ({', '.join(TrainStudy.model_fields)}).")
-    known = [*TrainStudy.model_fields, "world"]
-    unknown = [str(name) for name in data if name not in known]
-    if unknown:
-        raise UserError(f"{path}: there is no field {unknown[0]!r} (fields: {', '.join(known)})."
-                        + did_you_mean(unknown[0], known))  # fmt: skip
     try:
-        study = TrainStudy.model_validate(data)
+        study = read_model(path, TrainStudy, also=("world",))
         study.rule()
-    except ValidationError as error:
-        raise UserError(f"{path}: {describe(error)}.") from None
     except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UserError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
     return study if study.lock is None else study.model_copy(update={"lock": path.parent / study.lock})
