@@ -103,14 +103,15 @@ def test_a_killed_run_goes_on_with_the_same_numbers(study, tmp_path):
     assert rows(killed) == rows(whole)
 
 
-def test_a_checkpoint_that_cannot_be_read_is_passed_over(study, rolecraft, tmp_path):
+@pytest.mark.parametrize("name", ["policy.safetensors", "policy.optimiser.safetensors", "state.json"])
+def test_a_checkpoint_that_cannot_be_read_is_passed_over(study, rolecraft, tmp_path, name):
     path, run, whole = study(), tmp_path / "run", tmp_path / "whole"
     assert rolecraft("train", path, "--out", whole)[0] == 0
     shutil.copytree(whole, run)
-    (run / "checkpoints" / "000012" / "policy.safetensors").write_bytes(b"")
+    (run / "checkpoints" / "000012" / name).write_bytes(b"")
     assert rolecraft("train", path, "--out", run, "--resume")[0] == 0
     assert rows(run) == rows(whole)
-    assert (run / "checkpoints" / "000012" / "policy.safetensors").stat().st_size > 0
+    assert (run / "checkpoints" / "000012" / name).stat().st_size > 0
 
 
 def test_a_budget_stops_the_run_and_nothing_is_lost(study, rolecraft, tmp_path):

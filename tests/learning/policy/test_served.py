@@ -19,9 +19,9 @@ from tests.models.fake_server import FakeServer, error
 CODEC = WordCodec(["ann", "red", "green", "light", "blue", "."])
 
 
-def adapted(seed=1, spread=0.0):
+def adapted(seed=1, spread=0.0, blocks=None):
     model = tiny_policy(CODEC, hidden=16, heads=2, seed=seed).network.model
-    add_adapter(model, "policy", rank=2, seed=seed)
+    add_adapter(model, "policy", rank=2, seed=seed, blocks=blocks)
     policy = TokenPolicy(model, CODEC, base="tiny", adapter="policy", max_tokens=3)
     if spread:
         generator = torch.Generator().manual_seed(3)
@@ -123,10 +123,12 @@ def test_weights_are_sent_when_they_have_changed_and_only_then(tmp_path):
     assert engine.calls[-2][1]["lora_path"] == str(tmp_path / "policy-2")
 
 
-def test_peft_reads_the_adapter_that_is_exported(tmp_path):
+@pytest.mark.filterwarnings("error:.*missing adapter keys")
+@pytest.mark.parametrize("blocks", [None, [1]])
+def test_peft_reads_the_adapter_that_is_exported(tmp_path, blocks):
     from peft import PeftModel
 
-    policy = adapted(spread=0.3)
+    policy = adapted(spread=0.3, blocks=blocks)
     export_adapter(policy, tmp_path)
     base = tiny_policy(CODEC, hidden=16, heads=2, seed=1).network.model
     ids = torch.tensor([CODEC.prompt("ann", None, "red .")])
@@ -137,7 +139,8 @@ def test_peft_reads_the_adapter_that_is_exported(tmp_path):
             expected = policy.network.model(input_ids=ids).logits
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert (plain - expected).abs().max() > 0.01
-    assert json.loads((tmp_path / "adapter_config.json").read_text())["r"] == 2
+    written = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert (written["r"], written.get("layers_to_transform")) == (2, blocks)
 
 
 def test_a_whole_model_is_written_and_reloaded_by_a_function_of_ones_own(tmp_path):

@@ -193,6 +193,9 @@ def export_adapter(policy: TokenPolicy, folder: str | Path) -> None:
         "target_modules": sorted({paths[id(layer)].rpartition(".")[2] for layer in layers}),
         "inference_mode": True,
     }
+    blocks = sorted({int(part) for layer in layers for part in paths[id(layer)].split(".") if part.isdecimal()})
+    if len(blocks) < policy.network.sites:
+        config["layers_to_transform"] = blocks
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

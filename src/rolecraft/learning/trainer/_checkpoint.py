@@ -80,12 +80,15 @@ def read_state(folder: Path) -> dict[str, Any]:
     """Return the JSON part of a checkpoint.
 
     Raises:
-        UserError: If there is none of this format.
+        UserError: If there is none, or it is of another format.
+        ModelError: If it is broken.
     """
     try:
         state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UserError(f"{folder}: no checkpoint can be read there ({error}).") from None
+    except ValueError as error:
+        raise ModelError(f"{folder / STATE}: the checkpoint cannot be read: {error}.") from None
     if state.get("format") != FORMAT:
         raise UserError(f"{folder}: a checkpoint of format {state.get('format')}, expected {FORMAT}.")
     return state

@@ -4,7 +4,8 @@ Exact: the tree (K candidates per task, turn and agent from one state and prompt
 the first of equals), the group key, alpha * team + local, the routing of rows to one policy per role or one for all,
 and Plan-Path's rewards and drafts. The parts are `worlds.PlanPath`, `learning.sample_tree` and `learning.credit`.
 Adapted: tables for Qwen3, which know nothing of prompts they were not trained on, so that success is on the maps of
-training and a swapped team is back where it began; the proposer writes its plan itself, where the paper's writes code
+training and a swapped team is back where it began, which tests the routing and could not come out otherwise; the
+proposer writes its plan itself, where the paper's writes code
 that prints one; maps of 6x6 and 2 turns for 10x10 and 5; the failure of -1 is charged to the last turn's plan, where
 the repository waits for a limit of 10,000 moves. Table, step size and sizes were chosen on seeds 1 to 8.
 Added: how far wrong keys move the mean advantage of a prompt's answers from 0 (`bias`).
