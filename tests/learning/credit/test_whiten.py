@@ -79,6 +79,40 @@ def test_tokens_with_their_own_advantage_are_whitened_over_the_trained_ones(ddof
         assign_credit(batch, [Gae(), Whiten()])
 
 
+def test_tokens_of_each_group_are_whitened_apart():
+    batch = replace(random_batch(3), valid=np.arange(36) % 7 != 5)
+    policy = np.arange(36) % 3
+    batch = replace(batch, keys={**batch.keys, "policy": policy})
+    plain = assign_credit(batch, [Gae()]).advantages
+    found = assign_credit(batch, [Gae(), Whiten("tokens", ("policy",))]).advantages
+    trained = batch.mask & batch.known[:, None]
+    for each in range(3):
+        own = trained & (policy == each)[:, None]
+        expected = (plain[own] - plain[own].mean()) / plain[own].std()
+        np.testing.assert_allclose(found[own], expected, atol=1e-7)
+        # To the last bit what the group would get if no other were there.
+        alone = assign_credit(replace(batch, valid=batch.known & (policy == each)), [Gae(), Whiten("tokens")])
+        np.testing.assert_array_equal(found[own], alone.advantages[own])
+    assert not found[~trained].any()
+    together = assign_credit(batch, [Gae(), Whiten("tokens")]).advantages
+    one = replace(batch, keys={**batch.keys, "policy": np.zeros(36, dtype=int)})
+    same = assign_credit(one, [Gae(), Whiten("tokens", ("policy",))]).advantages
+    np.testing.assert_array_equal(same, together)
+    assert not np.allclose(found, together)
+
+
+def test_rows_of_each_group_are_weighed_by_their_tokens():
+    batch = random_batch(4)
+    policy = np.arange(36) % 2
+    batch = replace(batch, keys={**batch.keys, "policy": policy})
+    found = assign_credit(batch, [NoBaseline(), Whiten("tokens", ("policy",))]).advantages
+    for each in range(2):
+        own = policy == each
+        spread = np.repeat(batch.row["outcome"][own], batch.mask[own].sum(1))
+        expected = (batch.row["outcome"][own] - spread.mean()) / spread.std()
+        np.testing.assert_allclose(found[own, 0], expected, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -86,6 +120,7 @@ def test_tokens_with_their_own_advantage_are_whitened_over_the_trained_ones(ddof
         {"over": "group"},
         {"keys": ("task",)},
         {"over": "tokens", "unit": "traj"},
+        {"over": "tokens", "keys": "policy"},
         {"ddof": 2},
         {"eps": 0.0},
         {"unit": "rows"},

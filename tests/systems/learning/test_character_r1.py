@@ -9,7 +9,7 @@ import pytest
 from rolecraft._run import RunStore
 from rolecraft.errors import UserError
 from rolecraft.learning import character_reward
-from rolecraft.learning._character_rewards import COMPONENTS
+from rolecraft.learning.character._rewards import COMPONENTS
 from rolecraft.learning.credit import Ccrn, CreditBatch, Group, WeightedSum, assign_credit
 from rolecraft.measures import Interval
 from rolecraft.systems import Result, find_entry

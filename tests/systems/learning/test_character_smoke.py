@@ -11,7 +11,7 @@ from rolecraft._run import RunStore
 from rolecraft.agents import FOCUS_POINTS, read_focus
 from rolecraft.errors import UserError
 from rolecraft.learning import character_reward, load_character_cases
-from rolecraft.learning._character_rewards import COMPONENTS
+from rolecraft.learning.character._rewards import COMPONENTS
 from rolecraft.learning.credit import Ccrn, CreditBatch, Group, WeightedSum, assign_credit
 from rolecraft.measures import Interval
 from rolecraft.systems import Result

@@ -11,14 +11,13 @@ import torch
 
 from rolecraft._run import RunStore
 from rolecraft.errors import UserError
-from rolecraft.learning.credit import Carry, CreditBatch, NoSignalWarning, assign_credit
+from rolecraft.learning.credit import Carry, CreditBatch, NoSignalWarning, Whiten, assign_credit
 from rolecraft.systems import Result, put_row
 from rolecraft.systems.learning import cory
 from rolecraft.systems.learning._cory_training import (
     KlCharge,
     StrangersReward,
     Task,
-    WhitenEach,
     credit_rule,
     distinct_share,
     make_trainer,
@@ -127,7 +126,9 @@ def test_each_policy_is_whitened_apart() -> None:
     rows = batch(np.zeros(8))
     keep = np.arange(8) < 6
     carry = Carry(np.zeros(8), np.zeros(8), np.ones(8), keep, given)
-    found = WhitenEach()(rows, carry).token_advantage
+    *_, last = credit_rule(replace(TINY, whiten=True), ARMS["cory"], 0.1, 1)
+    assert last == Whiten("tokens", ("policy",))
+    found = last(rows, carry).token_advantage
     for policy in (0, 1):
         own = (np.arange(8) % 2 == policy) & keep
         plain = (given[own] - given[own].mean()) / given[own].std()

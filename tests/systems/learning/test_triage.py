@@ -12,8 +12,8 @@ import torch
 from rolecraft._run import RunStore, derive_seed
 from rolecraft.errors import UserError
 from rolecraft.learning import SEGMENT_ROLES, UNREAD, ModelRoleJudge, SegmentContext, Span, potential_roles
-from rolecraft.learning._losses import clipped_surrogate
 from rolecraft.learning.credit import JudgeFailuresWarning, label_bonus
+from rolecraft.learning.losses import clipped_surrogate
 from rolecraft.learning.policy import TabularPolicy
 from rolecraft.measures import Interval
 from rolecraft.systems import Result

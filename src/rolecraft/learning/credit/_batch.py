@@ -22,6 +22,10 @@ _NARROW = 32
 """Rows of fewer tokens are counted column by column."""
 
 
+_FEW = 8
+"""Rows of up to so many tokens are worked on column by column."""
+
+
 class NoSignalWarning(UserWarning):
     """A batch whose advantages are all zero: an update on it teaches nothing."""
 
@@ -54,6 +58,8 @@ class CreditBatch:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Numbers of groups that were asked for before: several stages of a rule ask for the same."""
+    _memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Other figures of the rows that several stages ask for."""
 
     def __post_init__(self) -> None:
         mask = np.asarray(self.mask)
@@ -80,7 +86,16 @@ class CreditBatch:
     @property
     def lengths(self) -> Ints:
         """Shape (N,): trained tokens of each row."""
-        return count_true(self.mask)
+        if "lengths" not in self._memo:
+            lengths = count_true(self.mask)
+            lengths.setflags(write=False)  # it is shared
+            self._memo["lengths"] = lengths
+        found: Ints = self._memo["lengths"]
+        return found
+
+    def counts(self, tokens: Bools) -> Ints:
+        """Return how many of some tokens, of shape (N, T), each row has, of shape (N,)."""
+        return self.lengths if tokens is self.mask else count_true(tokens)
 
     @property
     def known(self) -> Bools:
@@ -166,6 +181,28 @@ def count_true(mask: Bools) -> Ints:
     for column in mask.view(np.int8).T:
         counts += column
     return counts.astype(np.int64)
+
+
+def zero_off(values: Floats, where: Bools) -> Floats:
+    """Return a copy of values that is 0 where `where` is False, whatever stood there; both of one shape.
+
+    What `np.where(where, values, 0.0)` gives, bit for bit, several times faster: a number's bits are kept or cleared.
+    """
+    kept = np.ascontiguousarray(values).view(np.int64) & -where.view(np.int8)
+    cleared: Floats = kept.view(np.float64)
+    return cleared
+
+
+def apply_to_rows(operation: np.ufunc, values: Floats, rows: Floats) -> None:
+    """Apply an operation between values of shape (N, T) and a number per row, shape (N,), in place.
+
+    The same numbers as `operation(values, rows[:, None], out=values)`; rows of few tokens are done column by column.
+    """
+    if values.shape[1] > _FEW:
+        operation(values, rows[:, None], out=values)
+        return
+    for column in values.T:
+        operation(column, rows, out=column)
 
 
 def group_firsts(index: Ints, count: int) -> Ints:
@@ -333,7 +370,7 @@ def _spread(mask: Bools, carry: Carry) -> Floats:
         given = np.where(carry.keep, carry.advantage, 0.0)[:, None]
     else:
         trained = mask if carry.keep.all() else mask & carry.keep[:, None]
-        given = np.where(trained, carry.token_advantage, 0.0)
+        given = zero_off(carry.token_advantage, trained)
     if not np.isfinite(given).all():
         spread = np.where(mask, given, 0.0)
         row, token = np.argwhere(~np.isfinite(spread))[0]
@@ -364,7 +401,7 @@ def _finite(name: str, values: Any, where: Bools) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     if array.shape != where.shape:
         raise UserError(f"column {name!r}: expected shape {where.shape}, got {array.shape}.")
-    array = array.copy() if where.all() else np.where(where, array, 0.0)
+    array = array.copy() if where.all() else zero_off(array, where)
     if not np.isfinite(array).all():
         place = tuple(int(each) for each in np.argwhere(~np.isfinite(array))[0])
         raise UserError(f"column {name!r}: row {place[0]} holds {array[place]}{_token(place)}.")

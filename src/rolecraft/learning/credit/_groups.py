@@ -99,19 +99,57 @@ def group_advantage(
     keys = np.asarray(groups)
     _check(reward, keys, scale, ddof, eps, singleton)
     used = np.ones(n, dtype=bool) if where is None else _rows("where", where, n, np.bool_)
+    trajectory = None if traj is None else _rows("traj", traj, n, np.integer)
+    index, count = number_groups([keys] if keys.ndim == 1 else list(keys.T), n)
+    stats = _stats(reward, index, count, used, trajectory, ddof)
+    return _compared(reward, stats, used, center, scale, eps, singleton), stats
+
+
+def group_stats(
+    batch: CreditBatch, carry: Carry, keys: Sequence[str], unit: Unit, stage: str, ddof: int = 1
+) -> GroupStats:
+    """Measure the rewards of the rows that are kept in each group, as `group_advantage` does; once for several stages.
+
+    Args:
+        batch: The rows.
+        carry: What was passed on; its reward and `keep` are looked at.
+        keys: Of the groups.
+        unit: Whether each row is an entry, or each trajectory (key `traj`).
+        stage: Who asks, for messages.
+        ddof: 1 or 0.
+
+    Raises:
+        UserError: If the batch lacks a key, or a reward is not finite.
+    """
+    asked = ("group_stats", tuple(keys), unit, ddof)
+    known = batch._memo.get(asked)
+    if known is not None and known[0] is carry.reward and known[1] is carry.keep:
+        found: GroupStats = known[2]
+        return found
+    index, count = batch.group_index(keys, stage)
+    traj = batch.group_index(("traj",), stage)[0] if unit == "traj" else None
+    stats = _stats(carry.reward, index, count, carry.keep, traj, ddof)
+    batch._memo[asked] = carry.reward, carry.keep, stats
+    return stats
+
+
+def _stats(reward: Floats, index: Ints, count: int, used: Bools, traj: Ints | None, ddof: int) -> GroupStats:
     bad = ~np.isfinite(reward)
     if bad.any() and (bad & used).any():
-        row = int(np.flatnonzero(used & ~np.isfinite(reward))[0])
+        row = int(np.flatnonzero(used & bad)[0])
         raise UserError(f"group advantage: the reward of row {row} is {reward[row]}; leave it out with `where`.")
-    index, count = number_groups([keys] if keys.ndim == 1 else list(keys.T), n)
-    if used.all():
-        entry, entry_group = reward, index
-    else:
-        entry, entry_group = reward[used], index[used]
+    every = bool(used.all())
+    entry, entry_group = (reward, index) if every else (reward[used], index[used])
     if traj is not None:
-        entry, entry_group = _per_trajectory(entry, entry_group, _rows("traj", traj, n, np.integer)[used])
-    stats = _measure(entry, entry_group, index, count, ddof)
+        entry, entry_group = _per_trajectory(entry, entry_group, traj if every else traj[used])
+    return _measure(entry, entry_group, index, count, ddof)
 
+
+def _compared(
+    reward: Floats, stats: GroupStats, used: Bools, center: bool, scale: Scale, eps: float, singleton: Singleton
+) -> Floats:
+    """Return the advantages of shape (N,), 0 in rows that are not used."""
+    index = stats.index
     advantage = reward - stats.mean[index] if center else reward.copy()
     if scale == "std":
         advantage /= stats.std[index] + eps
@@ -120,8 +158,9 @@ def group_advantage(
     if stats.single.any():
         alone = stats.single[index]
         advantage[alone] = reward[alone] if singleton == "raw" else 0.0
-    advantage[~used] = 0.0
-    return advantage, stats
+    if not used.all():
+        advantage[~used] = 0.0
+    return advantage
 
 
 @dataclass(frozen=True)
@@ -166,17 +205,8 @@ class Group:
         index, _ = batch.group_index(self.keys, self.name)
         if self.same is not None:
             refuse_mixed_groups(index, batch.group_index((self.same,), self.name)[0], carry.keep, self.name, self.same)
-        advantage, stats = group_advantage(
-            carry.reward,
-            index,
-            center=self.center,
-            scale=self.scale,
-            ddof=self.ddof,
-            eps=self.eps,
-            singleton=self.singleton,
-            where=carry.keep,
-            traj=batch.group_index(("traj",), self.name)[0] if self.unit == "traj" else None,
-        )
+        stats = group_stats(batch, carry, self.keys, self.unit, self.name, self.ddof)
+        advantage = _compared(carry.reward, stats, carry.keep, self.center, self.scale, self.eps, self.singleton)
         if stats.single.any():
             given = "they keep their raw reward" if self.singleton == "raw" else "their advantage is 0"
             warnings.warn(

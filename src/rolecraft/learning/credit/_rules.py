@@ -62,12 +62,15 @@ def cory(
     reward: str = "reward",
     whiten: bool = False,
 ) -> list[Stage]:
-    """CORY (096): both agents are paid the sum of their rewards, at the last token, with the KL at every token."""
+    """CORY (096): both agents are paid the sum of their rewards, at the last token, with the KL at every token.
+
+    `whiten` brings the advantages of each policy to mean 0 and deviation 1 over its own tokens.
+    """
     hows: dict[Pooled, list[How]] = {"sum": ["sum"], "own": [], "competitive": ["versus"]}
     if mode not in hows:
         raise UserError(f"cory: mode is 'sum', 'own' or 'competitive', got {mode!r}.{did_you_mean(mode, hows)}")
     pools = [Pool(("traj",), how, per=("agent",)) for how in hows[mode]]
-    after: list[Stage] = [Whiten("tokens")] if whiten else []
+    after: list[Stage] = [Whiten("tokens", ("policy",))] if whiten else []
     return [Mix(team=None, local=reward), *pools, Gae(gamma, lam, kl=kl), *after]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rolecraft.errors import UserError
-from rolecraft.learning.credit._batch import Bools, Floats, Ints, number_groups
+from rolecraft.learning.credit._batch import Bools, Floats, Ints, apply_to_rows, count_true, number_groups, zero_off
 
 SignalScale = Literal["per_seq", "global", "none"]
 Baseline = Literal["step", "global"]
@@ -62,6 +62,7 @@ def teacher_signal(
     scale: SignalScale = "per_seq",
     baseline: Baseline = "step",
     eps: float = 1e-8,
+    counts: NDArray[Any] | None = None,
 ) -> tuple[Floats, dict[str, Any]]:
     """Centre the teacher's log-probabilities and scale them: q, whose sum over each step is 0.
 
@@ -73,6 +74,7 @@ def teacher_signal(
         baseline: `step` subtracts the mean of the token's step; `global` that of all tokens, after which the sums over
             steps are not 0 and the signal moves the rank of whole steps.
         eps: Added to the standard deviation, so that a step of equal values gets 0.
+        counts: Shape (N,): tokens under the mask in each row, where they are known; None: they are counted.
 
     Returns:
         q of shape (N, T), 0 off the mask, and figures: steps of one token (whose q is 0), the largest sum of a step.
@@ -87,16 +89,18 @@ def teacher_signal(
         )
     if not eps >= 0:
         raise UserError(f"teacher signal: eps must be 0 or more, got {eps!r}.")
-    values = np.where(mask, refuse_log_probs("logp_teacher", logp_teacher, mask), 0.0)
-    steps = _Steps.of(mask, step_id)
+    values = zero_off(refuse_log_probs("logp_teacher", logp_teacher, mask), mask)
+    lengths = _lengths(mask, counts)
+    steps = _Steps.of(mask, step_id, lengths)
     if baseline == "step":
-        values -= steps.spread(steps.sum(values) / np.maximum(steps.length, 1))
+        steps.subtract(values, steps.sum(values) / np.maximum(steps.length, 1))
     else:
-        values -= values.sum() / max(int(mask.sum()), 1)
+        values -= values.sum() / max(int(lengths.sum()), 1)
     values *= mask
     if scale != "none":
-        std = _deviation(values, mask, scale, centred=baseline == "step")
-        values *= np.where(std > eps, 1 / np.maximum(std + eps, np.finfo(float).tiny), 0.0)
+        std = _deviation(values, mask, lengths, scale, centred=baseline == "step")
+        factor = np.where(std > eps, 1 / np.maximum(std + eps, np.finfo(float).tiny), 0.0)
+        apply_to_rows(np.multiply, values, np.broadcast_to(factor, len(values)))
     sums = np.abs(steps.sum(values))
     return values, {
         "steps": int((steps.length > 0).sum()),
@@ -116,9 +120,9 @@ class _Steps:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, mask: Bools, step_id: NDArray[Any] | None) -> _Steps:
+    def of(cls, mask: Bools, step_id: NDArray[Any] | None, lengths: Floats) -> _Steps:
         if step_id is None:
-            return cls(None, row_sums(mask), mask.shape)
+            return cls(None, lengths, mask.shape)
         ids = np.where(mask, step_id, 0) if np.shape(step_id) == mask.shape else None
         if ids is None or (ids < 0).any() or (ids != np.floor(ids)).any():
             raise UserError(f"step_id: expected whole numbers from 0, one for each token of shape {mask.shape}.")
@@ -137,9 +141,12 @@ class _Steps:
             return row_sums(values)
         return np.asarray(np.bincount(self.index, values.ravel(), len(self.length)), dtype=np.float64)
 
-    def spread(self, figures: Floats) -> Floats:
-        """Return a figure of each step in a shape that fits the tokens."""
-        return figures[:, None] if self.index is None else figures[self.index].reshape(self.shape)
+    def subtract(self, values: Floats, figures: Floats) -> None:
+        """Subtract a figure of each step from its tokens, in place."""
+        if self.index is None:
+            apply_to_rows(np.subtract, values, figures)
+        else:
+            values -= figures[self.index].reshape(self.shape)
 
 
 def row_sums(values: NDArray[Any]) -> Floats:
@@ -148,22 +155,41 @@ def row_sums(values: NDArray[Any]) -> Floats:
     return total
 
 
-def _deviation(values: Floats, mask: Bools, scale: SignalScale, centred: bool) -> Floats:
-    """Return the standard deviation of each row, or of all tokens, in a shape that fits the tokens.
+def _lengths(mask: Bools, counts: NDArray[Any] | None) -> Floats:
+    """Return the tokens under the mask in each row, of shape (N,), counted unless they are given."""
+    return np.asarray(count_true(mask) if counts is None else counts, dtype=np.float64)
+
+
+def _counted(index: Ints, used: Bools, count: int) -> NDArray[Any]:
+    """Return how many used rows each group has, of shape (count,); without weights where all are, which is faster."""
+    if used.all():
+        return np.bincount(index, minlength=count)
+    return np.bincount(index, used, count)
+
+
+def _deviation(values: Floats, mask: Bools, lengths: Floats, scale: SignalScale, centred: bool) -> Floats:
+    """Return the standard deviation of each row, of shape (N,), or of all tokens, of shape (1,).
 
     Over all tokens the mean is 0 already; so is each row's where steps were `centred`.
     """
-    counts = np.maximum(row_sums(mask), 1)
+    counts = np.maximum(lengths, 1)
     if scale == "per_seq" and not centred:
         values = (values - (row_sums(values) / counts)[:, None]) * mask
     squares = np.einsum("nt,nt->n", values, values)
     if scale == "global":
-        squares, counts = squares.sum(keepdims=True), np.maximum(row_sums(mask).sum(keepdims=True), 1)
+        squares, counts = squares.sum(keepdims=True), np.maximum(lengths.sum(keepdims=True), 1)
     std: Floats = np.sqrt(squares / counts)
-    return std[:, None]
+    return std
 
 
-def whiten_signal(signal: NDArray[Any], mask: Bools, groups: NDArray[Any], *, eps: float = 1e-8) -> Floats:
+def whiten_signal(
+    signal: NDArray[Any],
+    mask: Bools,
+    groups: NDArray[Any],
+    *,
+    eps: float = 1e-8,
+    counts: NDArray[Any] | None = None,
+) -> Floats:
     """Whiten a token signal within groups of rows: (x - mean) / sqrt(variance + eps) over the group's tokens.
 
     A factor that is the same for a whole group cancels here (exactly so for `eps` 0): a gate of the prompt, or the
@@ -174,15 +200,17 @@ def whiten_signal(signal: NDArray[Any], mask: Bools, groups: NDArray[Any], *, ep
         mask: Shape (N, T).
         groups: Shape (N,), numbers from 0.
         eps: Added to the variance.
+        counts: See `teacher_signal`.
     """
     index = np.asarray(groups)
-    tokens = np.maximum(np.bincount(index, row_sums(mask)), 1)
+    tokens = np.maximum(np.bincount(index, _lengths(mask, counts)), 1)
     mean = np.bincount(index, row_sums(signal)) / tokens
-    off: Floats = signal - mean[index, None]
+    off: Floats = np.array(signal, dtype=np.float64)
+    apply_to_rows(np.subtract, off, mean[index])
     off *= mask
     variance = np.bincount(index, np.einsum("nt,nt->n", off, off)) / tokens
     scale = np.sqrt(variance + eps)
-    off *= np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)[index, None]
+    apply_to_rows(np.multiply, off, np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)[index])
     return off
 
 
@@ -190,7 +218,12 @@ def whiten_signal(signal: NDArray[Any], mask: Bools, groups: NDArray[Any], *, ep
 
 
 def alignment(
-    logp_teacher: NDArray[Any], mask: Bools, units: NDArray[Any] | None = None, *, temperature: float = 1.0
+    logp_teacher: NDArray[Any],
+    mask: Bools,
+    units: NDArray[Any] | None = None,
+    *,
+    temperature: float = 1.0,
+    counts: NDArray[Any] | None = None,
 ) -> Floats:
     """Return how much better than the average token the teacher likes each completion: sigmoid of the difference.
 
@@ -199,6 +232,7 @@ def alignment(
         mask: Shape (N, T).
         units: Shape (N,), numbers from 0: rows of one completion, such as a trajectory. None: a row is one.
         temperature: Divides the difference.
+        counts: See `teacher_signal`.
 
     Returns:
         Numbers in (0, 1), of shape (N,).
@@ -208,12 +242,12 @@ def alignment(
     """
     if not temperature > 0:
         raise UserError(f"alignment: the temperature must be above 0, got {temperature!r}.")
-    sums, counts = row_sums(np.asarray(logp_teacher) * mask), row_sums(mask)
-    overall = sums.sum() / max(counts.sum(), 1)
+    sums, lengths = row_sums(np.asarray(logp_teacher) * mask), _lengths(mask, counts)
+    overall = sums.sum() / max(lengths.sum(), 1)
     if units is not None:
         index = np.asarray(units)
-        sums, counts = np.bincount(index, sums)[index], np.bincount(index, counts)[index]
-    return _sigmoid((sums / np.maximum(counts, 1) - overall) / temperature)
+        sums, lengths = np.bincount(index, sums)[index], np.bincount(index, lengths)[index]
+    return _sigmoid((sums / np.maximum(lengths, 1) - overall) / temperature)
 
 
 def teacher_value_advantage(
@@ -235,19 +269,21 @@ def teacher_value_advantage(
     index = np.asarray(groups)
     used = np.ones(len(index), dtype=bool) if where is None else np.asarray(where)
     count = int(index.max(initial=-1)) + 1
+    every = bool(used.all())
+    given = np.asarray(returns)
     pivot = np.zeros(count)
-    pivot[index[used][::-1]] = np.asarray(returns)[used][::-1]
-    off = np.asarray(returns) - pivot[index]
+    pivot[(index if every else index[used])[::-1]] = (given if every else given[used])[::-1]
+    off = given - pivot[index]
 
     def mean(weight: Floats) -> Floats:
-        total = np.bincount(index, weight * used, count)
-        product = np.bincount(index, np.where(used, weight * off, 0.0), count)
+        total = np.bincount(index, weight if every else weight * used, count)
+        product = np.bincount(index, weight * off if every else np.where(used, weight * off, 0.0), count)
         return np.divide(product, total, out=np.zeros(count), where=total > 0)
 
-    pairs = np.bincount(index, used, count) > 1
+    pairs = _counted(index, used, count) > 1
     alpha = np.asarray(alpha, dtype=np.float64)
     value = np.where(pairs, mean(alpha) - mean(1 - alpha), 0.0)
-    return value[index] * used, pairs[index] & used
+    return (value[index], pairs[index]) if every else (value[index] * used, pairs[index] & used)
 
 
 def teacher_gate(
@@ -268,8 +304,9 @@ def teacher_gate(
     if not tau >= 0:
         raise UserError(f"teacher gate: tau must be 0 or more, got {tau!r}.")
     there = np.asarray(known, dtype=bool)
-    values = np.where(there, value, 0.0)
-    kept = values[there]
+    every = bool(there.all())
+    values = np.array(value, dtype=np.float64) if every else np.where(there, value, 0.0)
+    kept = values if every else values[there]
     mean, std = (float(kept.mean()), float(kept.std())) if len(kept) else (0.0, 0.0)
     if normalise and std > 1e-8:
         values = values / std
@@ -278,7 +315,7 @@ def teacher_gate(
         "tva_mean": mean,
         "tva_std": std,
         "tva_positive": float((kept > 0).mean()) if len(kept) else 0.0,
-        "gate": float(gate[there].mean()) if len(kept) else 0.5,
+        "gate": float((gate if every else gate[there]).mean()) if len(kept) else 0.5,
     }
 
 
@@ -315,7 +352,8 @@ def bounded_term(
     """
     spread = np.asarray(spread, dtype=np.float64)
     live: Bools = spread >= min_spread
-    term: Floats = np.asarray(signal) * (eta * live)[:, None]
+    term: Floats = np.array(signal, dtype=np.float64)
+    apply_to_rows(np.multiply, term, eta * live.astype(np.float64))
     if clip is not None and typical is None:
         np.clip(term, -clip, clip, out=term)
     elif clip is not None:

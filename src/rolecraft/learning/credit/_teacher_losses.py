@@ -1,6 +1,6 @@
 """Stages that ask the trainer for a loss toward a teacher, and what to check before one trusts its scores.
 
-The losses themselves, with their gradients, are in `rolecraft.learning._distill`, by name.
+The losses themselves, with their gradients, are in `rolecraft.learning.losses`, by name.
 """
 
 from __future__ import annotations

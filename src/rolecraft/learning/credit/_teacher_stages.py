@@ -13,16 +13,16 @@ from typing import Any, Literal
 import numpy as np
 
 from rolecraft.errors import UserError
-from rolecraft.learning.credit._batch import Bools, Carry, CreditBatch, Floats, Ints
-from rolecraft.learning.credit._groups import Unit, group_advantage
+from rolecraft.learning.credit._batch import Bools, Carry, CreditBatch, Floats, Ints, apply_to_rows
+from rolecraft.learning.credit._groups import Unit, group_stats
 from rolecraft.learning.credit._teacher import (
     Baseline,
     SignalScale,
+    _counted,
     alignment,
     bounded_term,
     multiplied_advantage,
     refuse_log_probs,
-    row_sums,
     teacher_gate,
     teacher_signal,
     teacher_value_advantage,
@@ -121,8 +121,9 @@ class TeacherCenter:
             scale=self.scale,
             baseline=self.baseline,
             eps=self.eps,
+            counts=batch.counts(taught),
         )
-        info["rows_without_teacher"] = int(carry.keep.sum() - _rows(taught).sum())
+        info["rows_without_teacher"] = int(carry.keep.sum() - _rows(batch, taught).sum())
         return replace(carry, signal=signal).note(**_named(self.name, info))
 
 
@@ -145,7 +146,9 @@ class WhitenSignal:
             UserError: If there is no signal yet, or the batch lacks a key.
         """
         groups, _ = batch.group_index(self.keys, self.name)
-        signal = whiten_signal(_signal(carry, self.name), taught_tokens(batch, carry), groups, eps=self.eps)
+        taught = taught_tokens(batch, carry)
+        signal = _signal(carry, self.name)
+        signal = whiten_signal(signal, taught, groups, eps=self.eps, counts=batch.counts(taught))
         return replace(carry, signal=signal)
 
 
@@ -196,13 +199,17 @@ class TvaGate:
         else:
             value, known = np.zeros(len(taught)), np.zeros(len(taught), dtype=bool)
         gate, info = teacher_gate(value, known, tau=self.tau, normalise=self.gate_norm)
-        gated = signal * (gate if gate.ndim == 2 else gate[:, None])
+        gated = signal.copy()
+        if gate.ndim == 2:
+            gated *= gate
+        else:
+            apply_to_rows(np.multiply, gated, gate)
         return replace(carry, signal=gated).note(**_named(self.name, {"level": level, **info}))
 
     def _level(self, batch: CreditBatch, taught: Bools) -> str:
         if self.level != "auto":
             return self.level
-        rows = _rows(taught)
+        rows = _rows(batch, taught)
         if self.anchor in batch.keys and self.returns in batch.row and _has_pairs(batch, (self.anchor,), rows):
             return "L3"
         if all(key in batch.keys for key in self.keys) and _has_pairs(batch, self.keys, rows):
@@ -210,21 +217,21 @@ class TvaGate:
         return "L1" if "logp_ref" in batch.token else "none"
 
     def _group_values(self, batch: CreditBatch, carry: Carry, taught: Bools, level: str) -> tuple[Floats, Bools]:
-        logp, rows = batch.tokens("logp_teacher", self.name), _rows(taught)
+        logp, rows, counts = batch.tokens("logp_teacher", self.name), _rows(batch, taught), batch.counts(taught)
         if level == "L3":
             groups, _ = batch.group_index((self.anchor,), self.name)
             _refuse_shared_anchors(groups, batch.group_index(self.keys, self.name)[0], batch, self)
-            alpha = alignment(logp, taught, temperature=self.temperature)
+            alpha = alignment(logp, taught, temperature=self.temperature, counts=counts)
             return teacher_value_advantage(alpha, batch.column(self.returns, self.name), groups, rows)
         groups, _ = batch.group_index(self.keys, self.name)
         if self.unit == "row":
-            alpha = alignment(logp, taught, temperature=self.temperature)
+            alpha = alignment(logp, taught, temperature=self.temperature, counts=counts)
             return teacher_value_advantage(alpha, carry.reward, groups, rows)
         return self._trajectory_values(batch, carry, taught, groups)
 
     def _trajectory_values(self, batch: CreditBatch, carry: Carry, taught: Bools, groups: Ints) -> tuple[Floats, Bools]:
         """Let each trajectory of a group count once."""
-        rows = _rows(taught)
+        rows = _rows(batch, taught)
         units, count = batch.group_index((*self.keys, "traj"), self.name)
         alpha = alignment(batch.tokens("logp_teacher", self.name), taught, units, temperature=self.temperature)
         first = np.zeros(count, dtype=np.int64)
@@ -282,8 +289,7 @@ class AddToken:
         """
         signal = _signal(carry, self.name)
         groups, _ = batch.group_index(self.keys, self.name)
-        traj = batch.group_index(("traj",), self.name)[0] if self.unit == "traj" else None
-        _, stats = group_advantage(carry.reward, groups, where=carry.keep, traj=traj)
+        stats = group_stats(batch, carry, self.keys, self.unit, self.name)
         alive = stats.std[stats.std >= self.min_std]
         factor, after = self.schedule.read(carry.state.get(self.name, {}), batch, carry)
         eta = self.sign * self.eta * factor
@@ -297,17 +303,19 @@ class AddToken:
         )
         if self.neg_reset:
             term *= (carry.advantage > 0)[:, None]
-        tokens = max(float(row_sums(batch.mask)[live].sum()), 1.0)
+        tokens = max(float(batch.lengths[live].sum()), 1.0)
         size = np.abs(term)
         bounded = self.clip is not None and self.clip > 0 and not self.adaptive
-        base = carry.advantage[:, None] if carry.token_advantage is None else carry.token_advantage
         info = {
             "eta": eta,
             "clip_share": float(np.count_nonzero(size >= self.clip)) / tokens if bounded else 0.0,
             "skipped_rows": int((carry.keep & ~live).sum()),
             "term": float(size.sum()) / tokens,
         }
-        term += base
+        if carry.token_advantage is None:
+            apply_to_rows(np.add, term, carry.advantage)
+        else:
+            term += carry.token_advantage
         term *= batch.mask
         return replace(
             carry,
@@ -350,8 +358,8 @@ class MultiplyToken:
         return replace(carry, token_advantage=advantage).note(**_named(self.name, info))
 
 
-def _rows(taught: Bools) -> Bools:
-    there: Bools = row_sums(taught) > 0
+def _rows(batch: CreditBatch, taught: Bools) -> Bools:
+    there: Bools = batch.counts(taught) > 0
     return there
 
 
@@ -363,7 +371,7 @@ def _signal(carry: Carry, stage: str) -> Floats:
 
 def _has_pairs(batch: CreditBatch, keys: Sequence[str], rows: Bools) -> bool:
     groups, count = batch.group_index(keys, TvaGate.name)
-    return bool((np.bincount(groups, rows, count) > 1).any())
+    return bool((_counted(groups, rows, count) > 1).any())
 
 
 def _refuse_shared_anchors(anchors: Ints, tasks: Ints, batch: CreditBatch, gate: TvaGate) -> None:

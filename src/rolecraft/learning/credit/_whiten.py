@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rolecraft.errors import UserError, did_you_mean
-from rolecraft.learning.credit._batch import Carry, CreditBatch, Floats, Ints, group_firsts, number_groups
+from rolecraft.learning.credit._batch import Bools, Carry, CreditBatch, Floats, Ints, group_firsts, number_groups
 from rolecraft.learning.credit._groups import Unit
 
 Over = Literal["rows", "tokens", "group"]
@@ -71,7 +71,8 @@ class Whiten:
     over: Over = "rows"
     """`rows`: each row counts once. `tokens`: each trained token does. `group`: the rows of each group on their own."""
     keys: Sequence[str] = ()
-    """The groups of `group`."""
+    """The groups of `group`; over `tokens`, groups whose tokens are whitened apart, such as `("policy",)` for policies
+    that are trained apart (CORY). There each group costs a pass over the batch."""
     unit: Unit = "row"
     """`traj`: the rows of a trajectory together count as one, so that a long one does not dominate (over `rows`)."""
     center: bool = True
@@ -82,8 +83,10 @@ class Whiten:
         if self.over not in get_args(Over):
             near = did_you_mean(self.over, get_args(Over))
             raise UserError(f"whiten: over is 'rows', 'tokens' or 'group', got {self.over!r}.{near}")
-        if (self.over == "group") != bool(self.keys):
-            raise UserError("whiten: keys go with over: group, and it needs some.")
+        if isinstance(self.keys, str):
+            raise UserError(f"whiten: keys are a list of names, got the string {self.keys!r}; write [{self.keys}].")
+        if (self.over == "group" and not self.keys) or (self.over == "rows" and self.keys):
+            raise UserError("whiten: keys go with over: group, which needs some, or over: tokens.")
         if self.unit not in get_args(Unit) or (self.unit == "traj" and self.over != "rows"):
             raise UserError(f"whiten: unit is 'row', or 'traj' over rows; got {self.unit!r} over {self.over}.")
         if self.ddof not in (0, 1) or not self.eps > 0:
@@ -96,21 +99,32 @@ class Whiten:
             UserError: If a stage has given tokens their own advantages and rows are asked for.
         """
         if carry.token_advantage is not None:
-            return self._tokens(batch, carry, carry.token_advantage)
+            return replace(carry, token_advantage=self._each(batch, carry, carry.token_advantage))
         rows = np.flatnonzero(carry.keep)
         weights = self._weights(batch, rows)
-        groups = batch.group_index(self.keys, "whiten")[0][rows] if self.over == "group" else None
+        groups = batch.group_index(self.keys, "whiten")[0][rows] if self.keys else None
         advantage = np.zeros(batch.shape[0])
         advantage[rows] = self._whiten(carry.advantage[rows], groups, weights)
         return replace(carry, advantage=advantage)
 
-    def _tokens(self, batch: CreditBatch, carry: Carry, given: Floats) -> Carry:
+    def _each(self, batch: CreditBatch, carry: Carry, given: Floats) -> Floats:
         if self.over != "tokens":
             raise UserError("whiten: an earlier stage gave each token its own advantage; whiten over: tokens.")
-        trained = batch.mask if carry.keep.all() else batch.mask & carry.keep[:, None]
+        if not self.keys:
+            return self._tokens(batch, carry.keep, given)
+        index, count = batch.group_index(self.keys, "whiten")
+        found = given.copy()
+        for group in range(count):
+            own = index == group
+            found[own] = self._tokens(batch, carry.keep & own, given)[own]
+        return found
+
+    def _tokens(self, batch: CreditBatch, keep: Bools, given: Floats) -> Floats:
+        """Whiten the trained tokens of the rows that are kept, all together."""
+        trained = batch.mask if keep.all() else batch.mask & keep[:, None]
         count = np.count_nonzero(trained)
         if not count:
-            return carry
+            return given
         pivot = given.reshape(-1)[int(trained.argmax())]
         off = np.where(trained, given - pivot, 0.0)
         shift = float(off.sum()) / count
@@ -118,7 +132,7 @@ class Whiten:
         std = float(np.sqrt(square / (count - self.ddof))) if count > self.ddof else 0.0
         off += -shift if self.center else pivot
         off /= std + self.eps
-        return replace(carry, token_advantage=off)
+        return off
 
     def _weights(self, batch: CreditBatch, rows: Ints) -> Floats | None:
         if self.over == "tokens":

@@ -6,6 +6,7 @@ from rolecraft.learning.trainer._evaluate import EVALUATIONS, RandomPolicy, agai
 from rolecraft.learning.trainer._monitors import CollapseMonitor
 from rolecraft.learning.trainer._rollouts import (
     Keys,
+    Learner,
     Numbering,
     Objectives,
     Route,
@@ -14,6 +15,7 @@ from rolecraft.learning.trainer._rollouts import (
     gather,
     outcomes,
     play_starts,
+    silent_seats,
 )
 from rolecraft.learning.trainer._run import TrainingRun, make_trainer, play_checkpoint, read_curves
 from rolecraft.learning.trainer._study import Evaluation, NamedWorld, PolicyChoice, TrainStudy, read_train_study
@@ -29,6 +31,7 @@ __all__ = [
     "Evaluation",
     "Iteration",
     "Keys",
+    "Learner",
     "Lesson",
     "MonitorConfig",
     "NamedWorld",
@@ -60,5 +63,6 @@ __all__ = [
     "read_train_study",
     "save_checkpoint",
     "score_all",
+    "silent_seats",
     "teach",
 ]

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from rolecraft.errors import UserError
-from rolecraft.learning._losses import KlForm
+from rolecraft.learning.losses import KlForm
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -73,7 +73,11 @@ class TrainConfig(BaseModel):
     """Weight of the critic's loss, where the rule gives targets."""
     value_clip: float | None = Field(default=0.2, gt=0)
     normaliser: Literal["tokens", "rows"] | float = "tokens"
-    """See `rolecraft.learning.clipped_surrogate`."""
+    """See `rolecraft.learning.losses.clipped_surrogate`."""
+    rescore: bool = True
+    """Score replies again for `logp_old`. False saves that pass where it can: what was noted as a reply was drawn
+    serves, equal but for rounding, as long as the weights have not changed since and no critic has to be asked. Runs
+    then differ in the last digits."""
     drop_zero: bool = False
     """Leave rows without any advantage out of the loss, and out of what it is divided by."""
     mask_truncated: bool = False

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from rolecraft.errors import UserError
-from rolecraft.learning.credit import CreditBatch
+from rolecraft.learning.credit import CreditBatch, CreditResult, Stage, assign_credit
 from rolecraft.learning.policy import LearnerSeat, Reply, TokenPolicy, reply_of
 from rolecraft.learning.policy._seat import ENDED, LOGP, TOKENS
+from rolecraft.learning.trainer._silent import SilentSeat, counts_silent, silent_batch, with_silent, without_silent
 from rolecraft.worlds import Episode, Policy, Rules, Table, Turn, World, play_all
 
 Route = Callable[[str, str | None], str]
@@ -20,6 +21,8 @@ Objectives = Callable[[Episode, str], Mapping[str, float]]
 """From an episode and an agent to its rewards that are kept apart, by name; the same names in every episode."""
 Keys = Callable[[Episode, str], Mapping[str, int]]
 """From an episode and an agent to further keys of its rows; the same names in every episode."""
+Learner = Callable[["Start", str], str | None]
+"""From a start and an agent to the name of the policy under training in that seat; None: an opponent sits there."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class Rows:
     names: Mapping[str, Sequence[str]]
     """What the numbers of the keys `agent`, `role`, `policy` and `game` stand for."""
     turns: Sequence[Turn]
+    silent: CreditBatch | None = None
+    """Seats under training that never moved, as rows without a trained token; they count in running baselines. None:
+    there are none, or nobody looked for them."""
 
     def of(self, policy: str) -> list[int]:
         """Return the rows of a policy."""
@@ -55,6 +61,20 @@ class Rows:
     def with_tokens(self, **columns: Any) -> Rows:
         """Return a copy with more token columns."""
         return replace(self, batch=replace(self.batch, token={**self.batch.token, **columns}))
+
+    def credit(self, stages: Sequence[Stage], state: Mapping[str, Any] | None = None) -> CreditResult:
+        """Give credit by a rule; silent seats enter where a stage counts them, and the result has the other rows alone.
+
+        Args:
+            stages: The rule.
+            state: What the last call returned; None at the start.
+
+        Raises:
+            UserError: As `rolecraft.learning.credit.assign_credit`.
+        """
+        if self.silent is None or not counts_silent(stages):
+            return assign_credit(self.batch, stages, state)
+        return without_silent(assign_credit(with_silent(self.batch, self.silent), stages, state), len(self.replies))
 
 
 def play_starts(
@@ -170,6 +190,51 @@ def gather(
         valid=np.array(valid, dtype=bool),
     )
     return Rows(replies, names, batch, numbering.names(), turns)
+
+
+def silent_seats(
+    episodes: Sequence[Episode],
+    starts: Sequence[Start],
+    rows: Rows,
+    numbering: Numbering,
+    learner: Learner,
+    *,
+    illegal: tuple[float, float],
+    keep_cut: bool = True,
+    objectives: Objectives | None = None,
+    more_keys: Keys | None = None,
+) -> CreditBatch | None:
+    """Return the seats under training that never moved, as rows without a trained token; None if there are none.
+
+    Args:
+        episodes: One per start.
+        starts: Where they began.
+        rows: What `gather` made of them.
+        numbering: Of the keys.
+        learner: Who is trained where.
+        illegal: As in `gather`; so are those below.
+        keep_cut: Rewards of episodes that reached the limit are known.
+        objectives: Rewards to keep apart.
+        more_keys: Keys beside those that every row has.
+
+    Raises:
+        UserError: If a reward is not finite.
+    """
+    found = []
+    index = {key: {name: n for n, name in enumerate(names)} for key, names in numbering.names().items()}
+    for traj, (episode, start) in enumerate(zip(episodes, starts, strict=True)):
+        earned, moved = outcomes(episode, illegal), {turn.agent for turn in episode.turns}
+        for agent in (each for each in earned if each not in moved):
+            if (policy := learner(start, agent)) is None:
+                continue
+            role = episode.roles.get(agent) or agent
+            keys = {"task": start.task, "traj": traj, "step": 0, "turn": 0, "game": start.game}
+            keys |= {"agent": index["agent"][agent], "role": index["role"][role], "policy": index["policy"][policy]}
+            keys |= more_keys(episode, agent) if more_keys else {}
+            known = episode.ended != "failed" and (keep_cut or episode.ended != "limit")
+            paid = objectives(episode, agent) if objectives and known else {}
+            found.append(SilentSeat(keys, earned[agent], known, paid))
+    return silent_batch(found, rows.batch) if found else None
 
 
 def outcomes(episode: Episode, illegal: tuple[float, float]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import torch
 
 from rolecraft._run import derive_seed
 from rolecraft.errors import ModelError, UserError
-from rolecraft.learning._distill import LOSSES
-from rolecraft.learning.credit import CreditResult, Stage, assign_credit
+from rolecraft.learning.credit import CreditBatch, CreditResult, Stage
+from rolecraft.learning.losses import LOSSES
 from rolecraft.learning.policy import LearnerSeat, TokenPolicy
 from rolecraft.learning.trainer._checkpoint import load_checkpoint, save_checkpoint
 from rolecraft.learning.trainer._config import TrainConfig
@@ -29,7 +29,9 @@ from rolecraft.learning.trainer._rollouts import (
     gather,
     outcomes,
     play_starts,
+    silent_seats,
 )
+from rolecraft.learning.trainer._silent import counts_silent
 from rolecraft.learning.trainer._update import AuxFunction, Lesson, score_all, teach
 from rolecraft.learning.trainer._workers import RolloutWorkers
 from rolecraft.worlds import Episode, Policy, World
@@ -115,6 +117,8 @@ class Trainer:
         self.workers: RolloutWorkers | None = None
         """Who plays; None: this process."""
         self._roles = roles
+        self._drawn_by: dict[str, int] = {}
+        """How often the weights had changed when the last episodes were begun, by policy."""
         self.seats = {name: LearnerSeat(policy, name) for name, policy in self.policies.items()}
         self.optimisers: dict[str, torch.optim.Optimizer] = {
             name: torch.optim.AdamW(
@@ -144,6 +148,7 @@ class Trainer:
 
     def collect(self, starts: Sequence[Start]) -> list[Episode]:
         """Play an episode from each start, by the workers where there are any."""
+        self._drawn_by = {name: _version(policy) for name, policy in self.policies.items()}
         return self.play(starts) if self.workers is None else self.workers.collect(self, starts)
 
     def play(self, starts: Sequence[Start]) -> list[Episode]:
@@ -166,6 +171,8 @@ class Trainer:
         )
         if not rows.replies:
             raise UserError("no policy under training had a turn: is every agent an opponent?")
+        if counts_silent(self.credit):
+            rows = replace(rows, silent=self._silent(episodes, starts, rows))
         shape = rows.batch.shape
         tokens = {"logp_old": np.zeros(shape)}
         for name, policy in self.policies.items():
@@ -173,10 +180,13 @@ class Trainer:
             if not own:
                 continue
             replies = [rows.replies[row] for row in own]
-            logp, value = score_all(policy, replies, shape[1], config.micro)
-            tokens["logp_old"][own] = logp
-            if value is not None:
-                tokens.setdefault("value", np.zeros(shape))[own] = value
+            if self._drawn_will_do(name):
+                tokens["logp_old"][own] = rows.batch.token["logp_old"][own]
+            else:
+                logp, value = score_all(policy, replies, shape[1], config.micro)
+                tokens["logp_old"][own] = logp
+                if value is not None:
+                    tokens.setdefault("value", np.zeros(shape))[own] = value
             if config.kl or config.reference:
                 ref, _ = score_all(policy, replies, shape[1], config.micro, reference=True)
                 tokens.setdefault("logp_ref", np.zeros(shape))[own] = ref
@@ -211,7 +221,7 @@ class Trainer:
         starts = self.starts()
         episodes = self.collect(starts)
         rows = self.rows(episodes, starts)
-        credit = assign_credit(rows.batch, self.credit, self.state)
+        credit = rows.credit(self.credit, self.state)
         figures = {**self.describe(rows, credit, episodes), **self.update(rows, credit)}
         self.state = credit.state
         free = [reply for reply in rows.replies if reply.options is None]
@@ -237,6 +247,7 @@ class Trainer:
             "episodes": len(episodes),
             "rows": len(rows.replies),
             "tokens": int(batch.mask.sum()),
+            "silent_seats": 0 if rows.silent is None else rows.silent.shape[0],
             "length": float(batch.row["duration"].mean()),
             "outcome": float(outcome.mean()),
             "outcome_std": float(outcome.std()),
@@ -298,6 +309,31 @@ class Trainer:
             self.losses,
         )
 
+    def _drawn_will_do(self, name: str) -> bool:
+        """Return whether the log-probabilities that a policy's replies were drawn with are those of the policy now."""
+        policy = self.policies[name]
+        seat = self.seats[name]
+        own = type(seat) is LearnerSeat and seat.policy is policy  # a server draws with a precision of its own
+        same = self._drawn_by.get(name) == _version(policy)
+        return not self.config.rescore and policy.critic is None and own and same
+
+    def _silent(self, episodes: Sequence[Episode], starts: Sequence[Start], rows: Rows) -> CreditBatch | None:
+        def learner(start: Start, agent: str) -> str | None:
+            others = self.opponents(start) if self.opponents else {}
+            return None if agent in others else self.route(agent, start.roles.get(agent))
+
+        return silent_seats(
+            episodes,
+            starts,
+            rows,
+            self._numbering,
+            learner,
+            illegal=self.config.illegal,
+            keep_cut=self.config.on_limit == "keep",
+            objectives=self.objectives,
+            more_keys=self.keys,
+        )
+
     def _route(self, agent: str, role: str | None) -> str:
         if len(self.policies) == 1:
             return next(iter(self.policies))
@@ -318,3 +354,8 @@ class Trainer:
         roles = sorted({role for each in drawn for role in each.values()})
         games = [world.name for world in made]
         return Numbering(games, agents, [*agents, *(role for role in roles if role not in agents)], list(self.policies))
+
+
+def _version(policy: TokenPolicy) -> int:
+    """Return how often what is trained has been changed, as torch counts it for each tensor."""
+    return sum(parameter._version for parameter in policy.parameters().values())

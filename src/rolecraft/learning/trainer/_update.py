@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from rolecraft.errors import ModelError
-from rolecraft.learning._losses import clipped_surrogate, clipped_value_loss, kl_tokens, total
+from rolecraft.learning.losses import clipped_surrogate, clipped_value_loss, kl_tokens, total
 from rolecraft.learning.policy import Reply, TokenPolicy
 from rolecraft.learning.trainer._config import TrainConfig
 
 AuxFunction = Callable[..., tuple[Tensor, Mapping[str, float]]]
-"""From `(logp, logp_old, token, mask, by)` to a loss and its figures; see `rolecraft.learning._distill`."""
+"""From `(logp, logp_old, token, mask, by)` to a loss and its figures; see `rolecraft.learning.losses`."""
 
 
 @dataclass(frozen=True)

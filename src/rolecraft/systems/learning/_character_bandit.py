@@ -14,9 +14,9 @@ from torch import Tensor
 from rolecraft._run import derive_seed
 from rolecraft.agents import FOCUS_POINTS
 from rolecraft.learning import CharacterCase, character_reward, cluster_vectors, component_weights
-from rolecraft.learning._character_rewards import COMPONENTS, PARTS
-from rolecraft.learning._losses import clipped_surrogate, kl_tokens, total
+from rolecraft.learning.character._rewards import COMPONENTS, PARTS
 from rolecraft.learning.credit import Carry, CreditBatch, Group, Stage, assign_credit, ccrn_scale
+from rolecraft.learning.losses import clipped_surrogate, kl_tokens, total
 from rolecraft.learning.policy import TabularPolicy
 from rolecraft.roles import Role
 

@@ -24,7 +24,7 @@ from rolecraft.learning import (
     group_profiles,
     load_character_cases,
 )
-from rolecraft.learning._character_rewards import COMPONENTS, PARTS
+from rolecraft.learning.character._rewards import COMPONENTS, PARTS
 from rolecraft.learning.credit import Carry, Ccrn, CreditBatch, Group, Stage, WeightedSum
 from rolecraft.learning.policy import Reply, lora_policies
 from rolecraft.learning.trainer import MonitorConfig, Start, TrainConfig, Trainer

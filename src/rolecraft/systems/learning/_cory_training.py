@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rolecraft._run import derive_seed
-from rolecraft.learning.credit import Carry, CreditBatch, Stage, Whiten, make_rule
+from rolecraft.learning.credit import Carry, CreditBatch, Stage, make_rule
 from rolecraft.systems.learning._word_chain import WordChain
 from rolecraft.worlds import HintedReply
 from rolecraft.worlds._hinted_reply import OBSERVER, PIONEER
@@ -118,30 +118,13 @@ class StrangersReward:
         return replace(carry, reward=carry.reward + noise, state={**carry.state, "strangers": count + 1})
 
 
-@dataclass(frozen=True)
-class WhitenEach:
-    """Whiten the tokens of each policy on their own, as agents that are trained apart do."""
-
-    def __call__(self, batch: CreditBatch, carry: Carry) -> Carry:
-        """Whiten the advantage."""
-        given = carry.token_advantage
-        if given is None:
-            return Whiten("tokens")(batch, carry)
-        advantage = given.copy()
-        for policy in np.unique(batch.keys["policy"]):
-            own = batch.keys["policy"] == policy
-            part = Whiten("tokens")(batch, replace(carry, keep=carry.keep & own))
-            if part.token_advantage is not None:
-                advantage[own] = part.token_advantage[own]
-        return replace(carry, token_advantage=advantage)
-
-
 def credit_rule(config: Config, arm: Arm, eta: float, seed: int) -> list[Stage]:
     """Return an arm's stages: the reward pooled, paid at the last token with the KL at each, GAE, whitened apart."""
-    options = {"mode": arm.mode, "kl": eta, "gamma": config.gamma, "lam": config.lam, "reward": "outcome"}
+    options: dict[str, Any] = {"mode": arm.mode, "kl": eta, "gamma": config.gamma, "lam": config.lam}
+    options |= {"reward": "outcome", "whiten": config.whiten}
     mix, *rest = make_rule({"name": "cory", **options})
     noise: list[Stage] = [StrangersReward(derive_seed("cory", seed, "noise"))] if arm.noise else []
-    return [mix, *noise, *rest, *([WhitenEach()] if config.whiten else [])]
+    return [mix, *noise, *rest]
 
 
 class KlCharge:

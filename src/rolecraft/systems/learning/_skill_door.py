@@ -154,7 +154,7 @@ def _random_walk(world: CellDoor, number: int, rng: np.random.Generator) -> list
 
 
 def _lessons_of(walk: Sequence[tuple[str, str]], actions: Sequence[str], rng: np.random.Generator) -> list[Lesson]:
-    from rolecraft.learning._skill_writers import idle_actions, without_loops
+    from rolecraft.learning.skills._writers import idle_actions, without_loops
 
     done = [(situation(seen), action) for seen, action in walk]
     way = without_loops(done)

@@ -162,7 +162,7 @@ def make_trainer(config: LanguageConfig, arm: str, seed: int) -> Trainer:
         mask_truncated=config.mask_truncated,
         monitor=MonitorConfig(action="off"),
     )
-    # The trainer has no row for a seat that never moved, so sums are checked on the episodes.
+    # Sums are checked on the episodes, in the arm without a baseline too.
     rule = credit_rule(arm, config.decay, config.gamma, zero_sum=False)
     policy = make_policy(config, derive_seed("spiral", seed, "adapter") % 2**31)
     return Trainer(make_worlds(config), policy, rule, train, seed=derive_seed("spiral", seed, "language"))

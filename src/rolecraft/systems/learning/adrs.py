@@ -212,9 +212,8 @@ def train(config: ToyConfig, rule: str, quality: str | None, seed: int) -> dict[
     """Train a table by a rule, and return the row's figures; all arms of a seed share tasks and draws."""
     import torch
 
-    from rolecraft.learning._distill import aux_loss
-    from rolecraft.learning._losses import clipped_surrogate
     from rolecraft.learning.credit import CreditBatch, NoSignalWarning, assign_credit
+    from rolecraft.learning.losses import aux_loss, clipped_surrogate
     from rolecraft.learning.policy import TabularPolicy
 
     toy = Toy.make(config, seed)

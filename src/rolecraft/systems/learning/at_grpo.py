@@ -165,7 +165,7 @@ def update(
     import numpy as np
     import torch
 
-    from rolecraft.learning._losses import clipped_surrogate
+    from rolecraft.learning.losses import clipped_surrogate
 
     tokens, logp_old, mask = rows.tokens()
     names = np.array([row.policy for row in rows])

@@ -176,19 +176,19 @@ def guided_loss(
     """
     import torch
 
-    from rolecraft.learning import _losses
+    from rolecraft.learning import losses
 
     advantages = torch.as_tensor(credit.advantages)
     counts = torch.as_tensor(credit.keep)[:, None].expand_as(logp)
     if shaping is None:
-        return _losses.clipped_surrogate(logp, logp_old, advantages, counts, clip=clip).loss
+        return losses.clipped_surrogate(logp, logp_old, advantages, counts, clip=clip).loss
     theirs = counts & torch.as_tensor(guided)[:, None]
     own = counts & ~theirs
     probability = logp.exp()
     shaped = -probability / (probability + shaping) * advantages
     share = float(theirs.sum()) / max(float(counts.sum()), 1.0)
-    surrogate = _losses.clipped_surrogate(logp, logp_old, advantages, own, clip=clip).loss
-    return (1 - share) * surrogate + share * _losses.total(shaped, theirs)
+    surrogate = losses.clipped_surrogate(logp, logp_old, advantages, own, clip=clip).loss
+    return (1 - share) * surrogate + share * losses.total(shaped, theirs)
 
 
 def train(config: Config, arm: str, seed: int) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def update(
     """Take the gradient steps of one batch."""
     import torch
 
-    from rolecraft.learning import _losses
+    from rolecraft.learning import losses
 
     counts = torch.as_tensor(credit.keep)[:, None].expand(replies.shape)
     old = policy.log_probs(tasks, replies)[0].detach()
@@ -246,7 +246,7 @@ def update(
         loss = guided_loss(logp, old, credit, guided, clip=config.clip, shaping=config.shaping)
         if config.kl:
             start = torch.full_like(logp, -math.log(VOCABULARY))
-            loss = loss + config.kl * _losses.total(_losses.kl_tokens(logp, start), counts)
+            loss = loss + config.kl * losses.total(losses.kl_tokens(logp, start), counts)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rolecraft.learning._prompt_search import Critic, Editor, Gradient, Prompts, Sample, Summary, Tried
+from rolecraft.learning.prompts._search import Critic, Editor, Gradient, Prompts, Sample, Summary, Tried
 from rolecraft.measures import parse_json_reply
 from rolecraft.models import LanguageModel, Sampling, chat
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from rolecraft._run import derive_seed
 from rolecraft.agents import Skill, SkillBank
 from rolecraft.errors import UserError
-from rolecraft.learning._skill_writers import SkillWriter
 from rolecraft.learning.credit import check_rescoring
 from rolecraft.learning.credit._teacher_losses import NO_TEACHER
+from rolecraft.learning.skills._writers import SkillWriter
 
 if TYPE_CHECKING:
     from rolecraft.learning.policy import Reply, TokenPolicy

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rolecraft.errors import UserError
-from rolecraft.learning._distill import LOSSES, aux_loss, full_kl, is_k3, kl, naive_k3, opd, sdar
 from rolecraft.learning.credit import NO_TEACHER, AuxLoss, CreditBatch, Group, IsK3, NoSignalWarning, assign_credit
+from rolecraft.learning.losses import LOSSES, aux_loss, full_kl, is_k3, kl, naive_k3, opd, sdar
 
 V = 5
 
@@ -133,7 +133,7 @@ def test_sdar_is_the_formula_and_holds_the_gate_fixed() -> None:
 @pytest.mark.parametrize(("loss", "advantage"), [(sdar, "gate"), (opd, "gap")])
 def test_distillation_on_sampled_tokens_is_a_policy_gradient(loss: Any, advantage: str) -> None:
     """The dossier's step 9: at ratio 1 it adds lambda times a fixed number to each token's advantage."""
-    from rolecraft.learning._losses import clipped_surrogate
+    from rolecraft.learning.losses import clipped_surrogate
 
     logp, _, teacher, mask = rows(2)
     given = torch.tensor(np.random.default_rng(0).normal(size=logp.shape))

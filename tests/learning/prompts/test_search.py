@@ -14,7 +14,7 @@ from rolecraft.learning import (
     optimise,
     refuse_overlap,
 )
-from rolecraft.learning._prompt_search import refusal, summarise
+from rolecraft.learning.prompts._search import refusal, summarise
 from rolecraft.testing import ScriptedModel
 
 START = {"function": "Choose. {functions}", "dialogue": "Reply."}

@@ -19,7 +19,7 @@ from rolecraft.learning import (
     reward_columns,
     scale_rewards,
 )
-from rolecraft.learning._character_rewards import COMPONENTS, PARTS, checked_weights
+from rolecraft.learning.character._rewards import COMPONENTS, PARTS, checked_weights
 from rolecraft.learning.credit import CCRN_WEIGHTS, Ccrn, CreditBatch, Group, assign_credit, group_advantage
 from rolecraft.roles import Role
 from rolecraft.testing import check_world

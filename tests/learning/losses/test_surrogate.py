@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolecraft.errors import UserError
-from rolecraft.learning._losses import clipped_surrogate, clipped_value_loss, kl_tokens, total
+from rolecraft.learning.losses import clipped_surrogate, clipped_value_loss, kl_tokens, total
 
 MASK = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rolecraft.agents import FocusTrace, FocusVariant, focus_prompt, read_focus
 from rolecraft.errors import UserError, did_you_mean
-from rolecraft.learning._character_cases import CharacterCase
+from rolecraft.learning.character._cases import CharacterCase
 from rolecraft.learning.credit import CCRN_WEIGHTS, ccrn_scale
 from rolecraft.learning.credit._batch import Floats
 from rolecraft.measures import bleu, overlap_tokens, token_overlap

@@ -12,7 +12,7 @@ from typing import Protocol
 from rolecraft._run import derive_seed
 from rolecraft.agents._failures import Failure, ask_rows
 from rolecraft.errors import UserError
-from rolecraft.learning._segments import SEGMENT_ROLES
+from rolecraft.learning.segments._spans import SEGMENT_ROLES
 from rolecraft.measures import parse_json_reply
 from rolecraft.models import Completion, LanguageModel, Sampling, chat
 from rolecraft.worlds import Episode

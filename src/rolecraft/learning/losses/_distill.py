@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from rolecraft.errors import UserError, did_you_mean
-from rolecraft.learning._losses import Normaliser, kl_tokens, total
 from rolecraft.learning.credit import AuxLoss, NoSignalWarning
+from rolecraft.learning.losses._surrogate import Normaliser, kl_tokens, total
 
 RHO_MAX = 10.0
 """Skill-SD's bound on the importance ratio."""
@@ -45,7 +45,7 @@ def is_k3(
         logp_old: Of the policy that sampled.
         token: The teacher's.
         mask: The trained tokens, booleans.
-        by: See `rolecraft.learning._losses.total`.
+        by: See `rolecraft.learning.losses.total`.
 
     Returns:
         The loss, and `mean` k3, largest `rho`, `clamp_share` of tokens where a bound was reached.
@@ -157,7 +157,7 @@ def full_kl(
         log_probs: The policy's, shape (N, T, V), with gradient.
         other: The teacher's or reference's, shape (N, T, V).
         mask: Shape (N, T).
-        by: See `rolecraft.learning._losses.total`.
+        by: See `rolecraft.learning.losses.total`.
         direction: `reverse` is KL(policy || other), `forward` KL(other || policy).
 
     Raises:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rolecraft.errors import UserError
-from rolecraft.learning._split import Split
+from rolecraft.learning.prompts._split import Split
 
 Prompts = Mapping[str, str]
 """The texts that are optimised together, by name (`function`, `dialogue`)."""

@@ -174,4 +174,4 @@ def evaluate_rows(rows: Rows, episodes: Sequence[Episode], evaluate: Evaluator) 
         if not fine
     }
     batch = replace(rows.batch, row={**rows.batch.row, "outcome": outcome}, valid=rows.batch.known & known)
-    return replace(rows, batch=batch), len(masked)
+    return replace(rows, batch=batch, silent=None), len(masked)

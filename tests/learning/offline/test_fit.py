@@ -7,7 +7,7 @@ import torch
 
 from rolecraft.errors import ModelError, UserError
 from rolecraft.learning import fit_replies
-from rolecraft.learning._sft import _batches
+from rolecraft.learning.offline._fit import _batches
 from rolecraft.learning.policy import Reply, WordCodec, lora_policies, tiny_policy
 from rolecraft.testing import tiny_model
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from rolecraft._run import derive_seed
 from rolecraft.errors import RolecraftError, UserError
-from rolecraft.learning._sampled import SampledRow, SampledRows
-from rolecraft.learning._workflow import Effect, Routes, Workflow
+from rolecraft.learning.workflows._sampled import SampledRow, SampledRows
+from rolecraft.learning.workflows._workflow import Effect, Routes, Workflow
 
 S = TypeVar("S")
 
