@@ -125,7 +125,9 @@ def ours(case: Case, seed: int, steps: int) -> float:
     from rolecraft.learning.credit import make_rule
     from rolecraft.learning.trainer import MonitorConfig, TrainConfig, Trainer
 
-    config = TrainConfig(episodes=case.rows, group=case.group, lr=1e-3, monitor=MonitorConfig(action="off"))
+    # TRL does not score again either where an update follows the rollout at once.
+    monitor = MonitorConfig(action="off")
+    config = TrainConfig(episodes=case.rows, group=case.group, lr=1e-3, rescore=False, monitor=monitor)
     trainer = Trainer(case.world, case.policy(seed), make_rule("grpo"), config, seed=seed)
     for _ in range(WARMUP):
         trainer.step()

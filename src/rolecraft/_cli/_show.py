@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rolecraft._cli._marl import describe as describe_teams
+from rolecraft._cli._marl import has_teams, print_team_episode, print_teams
 from rolecraft._cli._output import cell_text, print_json, print_table
 from rolecraft.errors import UserError
 
@@ -28,14 +30,17 @@ def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     export: Annotated[
         Path | None,
-        typer.Option(help="Write the rows of --stage to this file: .jsonl, .csv, .parquet, .eval or .json."),
+        typer.Option(
+            help="Write the rows of --stage to this file: .jsonl, .csv, .parquet, .eval or .json; or an episode: .gif."
+        ),
     ] = None,
     stage: Annotated[str, typer.Option(help="The stage to export.")] = "",
     episode: Annotated[
-        str, typer.Option(help="Print the transcript of one episode, also an unfinished one: roles/0.")
+        str, typer.Option(help="Print one episode, also an unfinished one: roles/0; of trained teams: ARM/SEED/NUMBER.")
     ] = "",
     checkpoint: Annotated[
-        int | None, typer.Option(help="Of a training run: play an episode with these weights now; -1: the last.")
+        int | None,
+        typer.Option(help="Of a training, also of teams: play an episode with these weights now; -1: the last."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -43,6 +48,9 @@ def show(
     from rolecraft._run import RunStore, export_rows
 
     with RunStore.read(run) as view:
+        if (episode or checkpoint is not None) and has_teams(view):
+            print_team_episode(view, checkpoint, episode, export, json)
+            return
         if export and view.kind == "simulation" and not stage:
             from rolecraft.simulate import export_episodes
 
@@ -86,6 +94,7 @@ def _describe(view: RunView) -> dict[str, Any]:
         "verdicts": _verdicts(view),
         "simulation": _simulation(view),
         "training": _training(view),
+        "teams": describe_teams(view) if has_teams(view) else [],
         "outcome": json_text.loads(outcome.read_text()) if outcome.exists() else None,
         "files": sorted(path.name for path in view.directory.iterdir() if not path.name.startswith((".", "run."))),
     }
@@ -202,6 +211,8 @@ def _print(found: dict[str, Any]) -> None:
         from rolecraft._cli._train import print_training
 
         print_training(found["training"])
+    if found["teams"]:
+        print_teams(found["teams"])
     if found["outcome"]:
         outcome = found["outcome"]
         effect = outcome["effect"]

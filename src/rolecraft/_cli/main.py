@@ -27,6 +27,7 @@ COMMANDS = {
     "simulate": ("_simulate", "simulate"),
     "measure": ("_measure", "measure"),
     "train": ("_train", "train"),
+    "guard": ("_guard", "app"),
 }
 """Name to (module, object): a typer application, or a function."""
 

@@ -34,6 +34,9 @@ class LockedRole(BaseModel):
     direction: str | None = None
     """Path of the direction's file, relative to the lock."""
     direction_sha256: str | None = None
+    guard: str | None = None
+    """Path of the role's policy (see `rolecraft.guard`), relative to the lock; None: the inventory's."""
+    guard_sha256: str | None = None
     reason: str = ""
     """Why the verdict is not PASS, or what to know about it."""
 
@@ -53,6 +56,9 @@ class Lock(BaseModel):
     inventory_hash: str
     reference: Rung
     """The rung of the prompt ladder on which the prompted reference stood."""
+    guard: str | None = None
+    """Path of the policy of all roles without one of their own, relative to the lock."""
+    guard_sha256: str | None = None
     roles: dict[str, LockedRole]
 
 
@@ -70,6 +76,8 @@ class Admission:
     site: int | None = None
     direction: Path | None = None
     note: str = ""
+    guard: Path | None = None
+    """The policy that keeps the role within its bounds, if the lock names one."""
 
 
 class RolesLock:
@@ -99,7 +107,11 @@ class RolesLock:
 
     def save(self) -> Path:
         """Write the file atomically."""
-        text = json.dumps(self.content.model_dump(mode="json"), indent=1, ensure_ascii=False)
+        data = self.content.model_dump(mode="json")
+        for entry in (data, *data["roles"].values()):
+            if entry["guard"] is None:  # a lock without guards reads as it did before there were any
+                del entry["guard"], entry["guard_sha256"]
+        text = json.dumps(data, indent=1, ensure_ascii=False)
         write_atomic(self.path, text + "\n")
         return self.path
 
@@ -122,9 +134,13 @@ class RolesLock:
             entry = self.content.roles[role.id]
             direction = self.path.parent / entry.direction if entry.direction else None
             conditioner = entry.conditioner or "prompt"
-            return Admission(role, True, conditioner, rung, entry.strength, entry.site, direction, entry.reason)
+            return Admission(
+                role, True, conditioner, rung, entry.strength, entry.site, direction, entry.reason, self._guard(role.id)
+            )
+        if (altered := self._guard_objection(role.id)) is not None:
+            raise LockError(f"{self.path}: {altered} Name the policy again with `with_guard`.")
         if allow_unscreened:
-            return Admission(role, False, "prompt", rung, note=objection)
+            return Admission(role, False, "prompt", rung, note=objection, guard=self._guard(role.id))
         raise LockError(f"{self.path}: {objection} Screen it, or pass --allow-unscreened, which marks all results.")
 
     def admit_all(
@@ -132,6 +148,47 @@ class RolesLock:
     ) -> list[Admission]:
         """Admit several roles; see `admit`."""
         return [self.admit(role, model, revision, allow_unscreened=allow_unscreened) for role in roles]
+
+    def with_guard(self, policy: str | Path, role: str | None = None) -> RolesLock:
+        """Return the lock with a policy for one role, or for all roles without one of their own; not yet saved.
+
+        Args:
+            policy: A policy file within the lock's folder.
+            role: Id of a locked role; None: all others.
+
+        Raises:
+            LockError: If the role is not in the lock, or the file is missing or lies elsewhere.
+        """
+        path, folder = Path(policy).resolve(), self.path.parent.resolve()
+        if not path.is_file() or not path.is_relative_to(folder):
+            raise LockError(f"{policy}: expected a policy file within {self.path.parent}, so that both can be moved.")
+        named = {"guard": path.relative_to(folder).as_posix(), "guard_sha256": file_hash(path)}
+        if role is None:
+            return RolesLock(self.path, self.content.model_copy(update=named))
+        if role not in self.content.roles:
+            near = did_you_mean(role, self.content.roles)
+            raise LockError(f"{self.path}: no role {role!r} ({', '.join(self.content.roles)}).{near}")
+        entry = self.content.roles[role].model_copy(update=named)
+        return RolesLock(self.path, self.content.model_copy(update={"roles": {**self.content.roles, role: entry}}))
+
+    def _guard_entry(self, role_id: str) -> LockedRole | Lock:
+        """Return whose guard holds for a role: its own entry, or else the whole lock."""
+        entry = self.content.roles.get(role_id)
+        return entry if entry is not None and entry.guard is not None else self.content
+
+    def _guard(self, role_id: str) -> Path | None:
+        name = self._guard_entry(role_id).guard
+        return self.path.parent / name if name else None
+
+    def _guard_objection(self, role_id: str) -> str | None:
+        path = self._guard(role_id)
+        if path is None:
+            return None
+        if not path.exists():
+            return f"the guard of role {role_id!r} is missing ({path})."
+        if file_hash(path) != self._guard_entry(role_id).guard_sha256:
+            return f"the guard of role {role_id!r} was altered after it was locked ({path})."
+        return None
 
     def _objection(self, role: Role, model: str, revision: str) -> str | None:
         lock = self.content
@@ -147,8 +204,10 @@ class RolesLock:
         if entry.conditioner is None:
             return f"role {role.id!r} was flagged: {entry.reason}."
         if entry.direction is not None:
-            return self._direction_objection(role.id, self.path.parent / entry.direction, entry.direction_sha256)
-        return None
+            objection = self._direction_objection(role.id, self.path.parent / entry.direction, entry.direction_sha256)
+            if objection is not None:
+                return objection
+        return self._guard_objection(role.id)
 
     def _direction_objection(self, role_id: str, path: Path, expected: str | None) -> str | None:
         if not path.exists():

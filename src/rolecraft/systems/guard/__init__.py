@@ -1,0 +1,1 @@
+"""Systems that keep roles within their bounds, and systems that attack them."""

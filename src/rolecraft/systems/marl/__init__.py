@@ -1,0 +1,1 @@
+"""Systems of multi-agent reinforcement learning."""

@@ -1,0 +1,1 @@
+"""Systems about populations of agents: evolution, threats, punishment, reputation."""

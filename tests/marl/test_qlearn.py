@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jaxmarl")
+import jax
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import numpy as jnp
+
+from rolecraft._jax import Diverged, parameter_count
+from rolecraft.errors import UserError
+from rolecraft.marl import (
+    QConfig,
+    QLearner,
+    RoleWarning,
+    TeamQ,
+    TeamRewardWarning,
+    evaluate,
+    joint_env,
+    lambda_returns,
+    lazy_agent_index,
+    make_mixer,
+    train_q,
+)
+from rolecraft.marl._networks import best, explore
+from rolecraft.marl._replay import draw, make_replay, push
+from tests.marl._matrix import PENALTY, MatrixGame
+
+FIT = {"hidden": 16, "envs": 32, "buffer": 4096, "batch": 256, "fits": 4, "lr": 3e-3, "epsilon": (1.0, 1.0), "tests": 2}
+
+
+def values_of(learner: QLearner, params: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """The agents' action values at the start of an episode, (n, actions)."""
+    _, step = learner.env.reset(jax.random.PRNGKey(0))
+    obs = jnp.concatenate([step.obs, learner.features], 1)[None, None]
+    return np.asarray(learner.net.apply(params["net"], learner.net.rest(1, learner.n), obs, jnp.ones((1, 1), bool))[1])[
+        0, 0
+    ]
+
+
+def test_vdn_finds_the_best_additive_fit_and_so_misses_the_penalty_game() -> None:
+    """The limit of the additive form, in closed form: main effects, whose argmax is (1, 0), worth 0 of 10."""
+    learner = QLearner(MatrixGame(PENALTY / 10), QConfig(steps=20_000, **FIT))
+    state, metrics = train_q(learner, [1])
+    own = values_of(learner, jax.tree.map(lambda leaf: leaf[0], state.params))
+    total = 10 * (own[0][:, None] + own[1][None, :])
+    additive = PENALTY.mean(1)[:, None] + PENALTY.mean(0)[None, :] - PENALTY.mean()
+    np.testing.assert_allclose(total, additive, atol=1.5)
+    assert np.unravel_index(total.argmax(), total.shape) == (1, 0)
+    assert metrics["return"][-1, 0] == pytest.approx(0.0)
+
+
+def test_the_centralised_learner_solves_it() -> None:
+    env = joint_env(MatrixGame(PENALTY / 10))
+    assert env.split(jnp.int32(1)).tolist() == [0, 1]
+    learner = QLearner(env, QConfig(steps=20_000, mixer="independent", **FIT))
+    state, metrics = train_q(learner, [1])
+    np.testing.assert_allclose(
+        10 * values_of(learner, jax.tree.map(lambda leaf: leaf[0], state.params))[0], PENALTY.ravel(), atol=1.5
+    )
+    assert metrics["return"][-1, 0] == pytest.approx(1.0)
+    assert metrics["agent_return"][-1, 0].tolist() == [0.5, 0.5]
+    assert metrics["events"][-1, 0].tolist() == [1.0, 1.0]
+
+
+def team(share: bool, n: int = 3, **kwargs: Any) -> tuple[TeamQ, Any, jax.Array]:
+    net = TeamQ(4, 5, share, **kwargs)
+    obs = jax.random.normal(jax.random.PRNGKey(2), (3, 2, n, 6))
+    fresh = jnp.zeros((3, 2), bool).at[0].set(True).at[2, 1].set(True)
+    params = net.init(jax.random.PRNGKey(1), net.rest(2, n), obs, fresh)
+    return net, params, obs
+
+
+@pytest.mark.parametrize("channels", [{}, {"low": True, "high": True}])
+def test_shared_weights_treat_agents_alike_unless_they_are_told_their_roles(channels: dict[str, bool]) -> None:
+    net, params, obs = team(True, **channels)
+    fresh, order = jnp.zeros((3, 2), bool), jnp.array([2, 0, 1])
+
+    def ask(obs: jax.Array) -> jax.Array:
+        return net.apply(params, net.rest(2, 3), obs, fresh)[1]  # type: ignore[return-value]
+
+    np.testing.assert_allclose(ask(obs[:, :, order]), ask(obs)[:, :, order], atol=1e-5)
+    told = obs.at[..., -3:].set(jnp.eye(3))  # role features stay with the seat
+    permuted = obs[:, :, order].at[..., -3:].set(jnp.eye(3))
+    assert np.abs(ask(permuted) - ask(told)[:, :, order]).max() > 1e-2
+
+
+def test_own_weights_and_channels() -> None:
+    net, params, obs = team(False)
+    shared = team(True)
+    assert parameter_count(params) == 3 * parameter_count(shared[1])
+    fresh = jnp.zeros((3, 2), bool)
+    same = jnp.broadcast_to(obs[:, :, :1], obs.shape)
+    values = np.asarray(net.apply(params, net.rest(2, 3), same, fresh)[1])
+    assert np.abs(values[:, :, 0] - values[:, :, 1]).max() > 1e-2
+    changed = obs.at[:, :, 2].add(1.0)
+    for channels, heard in (({}, False), ({"low": True}, True), ({"high": True}, True)):
+        net, params, _ = team(True, **channels)
+        before, after = (np.asarray(net.apply(params, net.rest(2, 3), o, fresh)[1])[:, :, 0] for o in (obs, changed))
+        assert (np.abs(before - after).max() > 1e-4) == heard
+
+
+def test_memory_is_forgotten_where_an_episode_begins() -> None:
+    net, params, obs = team(True)
+    fresh = jnp.zeros((3, 2), bool).at[2, 1].set(True)
+    values = net.apply(params, net.rest(2, 3), obs, fresh)[1]
+    alone = net.apply(params, net.rest(2, 3), obs[2:], jnp.ones((1, 2), bool))[1]
+    np.testing.assert_allclose(values[2, 1], alone[0, 1], atol=1e-5)
+    assert np.abs(values[2, 0] - alone[0, 0]).max() > 1e-3
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(2, 4))
+@settings(max_examples=30, deadline=None)
+def test_the_best_joint_action_is_every_agents_own_best(seed: int, n: int, actions: int) -> None:
+    """Individual-global-max, by trying all joint actions, for the sum and for QMIX, with masks."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(n, actions)).astype(np.float32)
+    avail = rng.random((n, actions)) < 0.6
+    avail[np.arange(n), rng.integers(actions, size=n)] = True
+    own = np.asarray(best(jnp.asarray(values), jnp.asarray(avail)))
+    joint = [a for a in np.ndindex(*[actions] * n) if all(avail[i, a[i]] for i in range(n))]
+    chosen = np.array([[values[i, a[i]] for i in range(n)] for a in joint], np.float32)
+    for name in ("vdn", "qmix"):
+        mixer = make_mixer(name)
+        params = mixer.init(jax.random.PRNGKey(seed), n, 3)
+        world = jnp.broadcast_to(jnp.asarray(rng.normal(size=3), jnp.float32), (len(joint), 3))
+        with jax.disable_jit():
+            total = np.asarray(mixer.mix(params, jnp.asarray(chosen), world))[:, 0]
+        assert total[joint.index(tuple(own.tolist()))] >= total.max() - 1e-4
+    if n > 1:
+        assert make_mixer("vdn").mix({}, jnp.asarray(chosen), world)[:, 0] == pytest.approx(chosen.sum(1), abs=1e-5)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0, 1), st.floats(0, 1))
+@settings(max_examples=30, deadline=None)
+def test_lambda_returns_against_the_sum_over_lengths(seed: int, t: int, gamma: float, lam: float) -> None:
+    """The forward view, written out: n-step returns weighted by (1 - lam) lam^(n-1), the rest on the longest."""
+    rng = np.random.default_rng(seed)
+    reward, value, done = rng.normal(size=t), rng.normal(size=t), rng.random(t) < 0.3
+
+    def steps(at: int, n: int) -> float:
+        total, factor = 0.0, 1.0
+        for k in range(at, at + n):
+            total += factor * reward[k]
+            if done[k]:
+                return total
+            factor *= gamma
+        return float(total + factor * value[at + n - 1])
+
+    expected = [
+        sum((1 - lam) * lam ** (n - 1) * steps(at, n) for n in range(1, t - at))
+        + lam ** (t - at - 1) * steps(at, t - at)
+        for at in range(t)
+    ]
+    arrays = (jnp.asarray(x[:, None], jnp.float32) for x in (reward, done.astype(float), value))
+    np.testing.assert_allclose(np.asarray(lambda_returns(*arrays, gamma, lam))[:, 0], expected, atol=1e-4)
+
+
+def test_the_loss_and_its_gradient_against_loops() -> None:
+    """VDN's loss with double Q-learning, from the definition: sums over agents and steps, one network call a step."""
+    mask = [[True, True, False], [True, True, True]]
+    env = MatrixGame(np.arange(9.0).reshape(3, 3), mask=mask, rounds=2)
+    config = QConfig(hidden=4, envs=3, buffer=3, batch=3, steps=100, tests=1, gamma=0.9, share=False)
+    learner = QLearner(env, config)
+    params, target = (learner.init(jax.random.PRNGKey(seed)).params for seed in (1, 2))
+    batch = jax.jit(learner.collect)(params["net"], jax.random.PRNGKey(3), 1.0)
+    assert not (np.asarray(batch.action)[:, :, 0] == 2).any()  # masked in play
+    assert np.asarray(batch.done).tolist() == [[False, True]] * 3
+    assert np.asarray(batch.fresh).tolist() == [[True, False, True]] * 3
+
+    def slow(params: Any) -> Any:
+        def run(weights: Any, world: int) -> list[Any]:
+            memory, found = learner.net.rest(1, 2), []
+            for t in range(3):
+                obs, fresh = batch.obs[world, t][None, None], batch.fresh[world, t][None, None]
+                memory, values = learner.net.apply(weights["net"], memory, obs, fresh)
+                found.append(values[0, 0])
+            return found
+
+        total = 0.0
+        for world in range(3):
+            online, fixed = run(params, world), run(target, world)
+            for t in range(2):
+                y = batch.reward[world, t]
+                if not batch.done[world, t]:
+                    for i in range(2):
+                        legal = [a for a in range(3) if mask[i][a]]
+                        chosen = max(legal, key=lambda a: float(jax.lax.stop_gradient(online[t + 1][i, a])))
+                        y += 0.9 * fixed[t + 1][i, chosen]
+                team_value = sum(online[t][i, batch.action[world, t, i]] for i in range(2))
+                total += (jax.lax.stop_gradient(y) - team_value) ** 2 / 6
+        return total
+
+    loss, gradient = jax.jit(jax.value_and_grad(learner.loss))(params, target, batch)
+    by_hand = jax.grad(lambda p: slow(p))(params)
+    assert float(loss) == pytest.approx(float(slow(params)), rel=1e-4)
+    for found, expected in zip(jax.tree.leaves(gradient), jax.tree.leaves(by_hand), strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_a_killed_training_ends_with_the_same_numbers(tmp_path: Path) -> None:
+    tiny = QConfig(hidden=4, envs=2, buffer=4, batch=2, fits=1, steps=12, tests=3, test_episodes=2, dueling=False)
+    learner = QLearner(MatrixGame(PENALTY), tiny)
+    whole, curve = train_q(learner, [1, 2], chunk=1)
+
+    def die(done: int, *_: Any) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_q(learner, [1, 2], folder=tmp_path, chunk=1, report=die)
+    again, resumed = train_q(learner, [1, 2], folder=tmp_path, chunk=1)
+    for name in curve:
+        np.testing.assert_array_equal(resumed[name], curve[name])
+    for found, expected in zip(jax.tree.leaves(again), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert curve["return"].shape == (3, 2)
+    assert curve["events"].shape == (3, 2, 2)
+
+
+def test_exploration_keeps_to_what_is_available() -> None:
+    avail = jnp.array([[True, False, True], [False, True, False]])
+    values = jnp.array([[0.0, 9.0, 1.0], [5.0, -9.0, 5.0]])
+    assert best(values, avail).tolist() == [2, 1]
+    drawn = np.asarray(
+        jax.vmap(lambda key: explore(key, values, avail, 1.0))(jax.random.split(jax.random.PRNGKey(0), 400))
+    )
+    assert set(drawn[:, 0]) == {0, 2}
+    assert set(drawn[:, 1]) == {1}
+    assert abs((drawn[:, 0] == 0).mean() - 0.5) < 0.1
+    assert explore(jax.random.PRNGKey(0), values, avail, 0.0).tolist() == [2, 1]
+
+
+def test_the_replay_is_a_ring() -> None:
+    replay = make_replay({"x": jnp.zeros(2, jnp.int32)}, 3)
+    for first in (1, 3, 5):
+        replay = push(replay, {"x": jnp.array([[first, first], [first + 1, first + 1]])})
+    assert sorted(np.asarray(replay.data["x"])[:, 0].tolist()) == [4, 5, 6]
+    assert int(replay.filled) == 3
+    few = push(make_replay({"x": jnp.zeros((), jnp.int32)}, 50), {"x": jnp.array([7, 8])})
+    assert set(np.asarray(draw(few, jax.random.PRNGKey(0), 40)["x"]).tolist()) == {7, 8}
+    with pytest.raises(UserError, match="4 stretches do not fit into a replay of 3"):
+        push(replay, {"x": jnp.zeros((4, 2), jnp.int32)})
+    with pytest.raises(UserError, match=r"a replay of 1000000000000 stretches for 3 seeds needs .* GiB.*lower buffer"):
+        make_replay({"x": jax.eval_shape(lambda: jnp.zeros(1000))}, 10**12, copies=3)
+
+
+def test_the_lazy_agent_index() -> None:
+    events = jnp.array([[[4.0, 0.0], [2.0, 2.0]], [[0.0, 0.0], [0.0, 0.0]], [[3.0, 3.0], [1.0, 1.0]]])
+    np.testing.assert_allclose(lazy_agent_index(events), [0.25, 0.0, 0.5])
+
+
+def test_scrambled_roles_are_drawn_anew_and_are_still_each_given_once() -> None:
+    learner = QLearner(MatrixGame(PENALTY), QConfig(scramble=True, buffer=8, hidden=4))
+    dealt = np.asarray(jax.vmap(learner.deal)(jax.random.split(jax.random.PRNGKey(0), 50)))
+    assert (dealt.sum(1) == 1).all()
+    assert 0.2 < dealt[:, 0, 0].mean() < 0.8
+    assert QLearner(MatrixGame(PENALTY), QConfig()).deal(jax.random.PRNGKey(0)).tolist() == [[1, 0], [0, 1]]
+
+
+def test_what_is_done_silently_is_said() -> None:
+    class Apart(MatrixGame):
+        team_reward = False
+
+    with pytest.warns(TeamRewardWarning, match="their sum is the team's"):
+        QLearner(Apart(PENALTY), QConfig())
+    with pytest.warns(RoleWarning, match="roles row, column share weights and are not told"):
+        QLearner(MatrixGame(PENALTY), QConfig(roles="none"))
+
+
+def test_bad_settings_are_refused() -> None:
+    for bad, match in [
+        ({"envs": 0}, "envs must be at least 1, got 0"),
+        ({"gamma": 1.5}, "gamma must be between 0 and 1, got 1.5"),
+        ({"epsilon": (1.0, -0.1)}, "epsilon must be"),
+        ({"lr": 0.0}, "lr and clip"),
+        ({"channels": ("mid",)}, "got 'mid'"),
+        ({"buffer": 4}, r"buffer \(4\) must hold"),
+    ]:
+        with pytest.raises(UserError, match=match):
+            QConfig(**bad)
+    with pytest.raises(UserError, match=r"there is no mixer 'vdm'.*Did you mean 'vdn'"):
+        make_mixer("vdm")
+    with pytest.raises(UserError, match="column has no available action"):
+        QLearner(MatrixGame(PENALTY, mask=[[True, True], [False, False]]), QConfig())
+    with pytest.raises(UserError, match=r"actions \*\* agents = 80 \*\* 2 = 6400 joint actions, at most 4096"):
+        joint_env(MatrixGame(np.zeros((80, 80))))
+    with pytest.raises(UserError, match="expected at least one"):
+        train_q(QLearner(MatrixGame(PENALTY), QConfig()), [])
+
+
+def test_nan_stops_the_training() -> None:
+    learner = QLearner(
+        MatrixGame(np.full((2, 2), 1e30)),
+        QConfig(hidden=4, envs=2, buffer=4, batch=2, fits=1, steps=12, tests=2, test_episodes=2),
+    )
+    with pytest.raises(Diverged, match="update 1: metric 'loss'"):
+        train_q(learner, [1], chunk=2)
+
+
+def test_evaluation_counts_one_episode_each() -> None:
+    learner = QLearner(MatrixGame(PENALTY, rounds=3), QConfig(hidden=4))
+    policy = learner.policy(learner.init(jax.random.PRNGKey(0)).params)
+    played = evaluate(learner.env, policy, jax.random.PRNGKey(1), 4)
+    own = values_of(learner, learner.init(jax.random.PRNGKey(0)).params).argmax(1)
+    assert played.length.tolist() == [3.0] * 4
+    assert played.events.tolist() == [[3.0, 3.0]] * 4
+    assert played.returns[0] in [a + b + c for a in PENALTY.ravel() for b in PENALTY.ravel() for c in PENALTY.ravel()]
+    assert own.shape == (2,)
