@@ -48,6 +48,7 @@ def test_bayes_says_that_returns_choose_the_worse_arm() -> None:
         return_posterior([0.5, 0.5], [0.5, 0.6])
 
 
+@pytest.mark.slow
 def test_energies_climb_what_the_encoder_descends() -> None:
     model = TabularDoC(weight=2.0, batch=256)
     tables = model.start(jax.random.key(0), 2, 2)
@@ -176,6 +177,7 @@ def test_steps_are_drawn_from_their_episodes_with_weights_that_sum() -> None:
     assert {1, 0} == set(np.asarray(batch.action)[~lost].ravel().tolist())
 
 
+@pytest.mark.slow
 def test_networks_fit_and_plans_are_policies() -> None:
     mdp = frozen_lake(0.0)
     policy = 0.7 * value_iteration(mdp).policy + 0.075

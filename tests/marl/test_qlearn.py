@@ -31,7 +31,10 @@ from rolecraft.marl._networks import best, explore
 from rolecraft.marl._replay import draw, make_replay, push
 from tests.marl._matrix import PENALTY, MatrixGame
 
-FIT = {"hidden": 16, "envs": 32, "buffer": 4096, "batch": 256, "fits": 4, "lr": 3e-3, "epsilon": (1.0, 1.0), "tests": 2}
+FIT: dict[str, Any] = {
+    "hidden": 8, "envs": 16, "buffer": 1024, "batch": 128, "fits": 2, "lr": 1e-2, "epsilon": (1.0, 1.0), "tests": 2,
+    "steps": 6000, "test_episodes": 2, "dueling": False,
+}  # fmt: skip
 
 
 def values_of(learner: QLearner, params: dict[str, Any]) -> np.ndarray[Any, Any]:
@@ -45,7 +48,7 @@ def values_of(learner: QLearner, params: dict[str, Any]) -> np.ndarray[Any, Any]
 
 def test_vdn_finds_the_best_additive_fit_and_so_misses_the_penalty_game() -> None:
     """The limit of the additive form, in closed form: main effects, whose argmax is (1, 0), worth 0 of 10."""
-    learner = QLearner(MatrixGame(PENALTY / 10), QConfig(steps=20_000, **FIT))
+    learner = QLearner(MatrixGame(PENALTY / 10), QConfig(**FIT))
     state, metrics = train_q(learner, [1])
     own = values_of(learner, jax.tree.map(lambda leaf: leaf[0], state.params))
     total = 10 * (own[0][:, None] + own[1][None, :])
@@ -58,7 +61,7 @@ def test_vdn_finds_the_best_additive_fit_and_so_misses_the_penalty_game() -> Non
 def test_the_centralised_learner_solves_it() -> None:
     env = joint_env(MatrixGame(PENALTY / 10))
     assert env.split(jnp.int32(1)).tolist() == [0, 1]
-    learner = QLearner(env, QConfig(steps=20_000, mixer="independent", **FIT))
+    learner = QLearner(env, QConfig(mixer="independent", **FIT))
     state, metrics = train_q(learner, [1])
     np.testing.assert_allclose(
         10 * values_of(learner, jax.tree.map(lambda leaf: leaf[0], state.params))[0], PENALTY.ravel(), atol=1.5

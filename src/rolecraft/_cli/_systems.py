@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from dataclasses import fields
@@ -69,7 +70,7 @@ def run(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME...", help="Names or numbers of systems.")] = None,
     study: Annotated[str, typer.Option(help="Which study of the system; all of them if left out.")] = "",
     full: Annotated[bool, typer.Option("--full", help="The paper's size instead of the small study.")] = False,
-    seeds: Annotated[str, typer.Option(help="Seeds instead of the study's, as in 0,1,2.")] = "",
+    seeds: Annotated[str, typer.Option(help="Seeds instead of the study's, as in 0,1,2 or 101-110.")] = "",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of the configuration.")
     ] = None,
@@ -121,10 +122,13 @@ def run(
 
 
 def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")] if text else []
-    except ValueError:
-        raise UserError(f"--seeds {text!r}: expected whole numbers separated by commas, as in 0,1,2.") from None
+    seeds: list[int] = []
+    for part in text.split(",") if text else []:
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise UserError(f"--seeds {text!r}: expected whole numbers and ranges, as in 0,1,2 or 0-2.")
+        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return seeds
 
 
 def _run_one(

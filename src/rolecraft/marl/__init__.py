@@ -8,17 +8,11 @@ if TYPE_CHECKING:
     from rolecraft.marl._ac_maddpg import Maddpg, MaddpgConfig
     from rolecraft.marl._ac_nets import gumbel_softmax
     from rolecraft.marl._ac_ppo import Ppo, PpoBatch, PpoConfig, gae
+    from rolecraft.marl._acorm import AcormConfig, AcormLearner, ClusterWarning
     from rolecraft.marl._adapters import from_jaxmarl, from_jumanji, from_pettingzoo
-    from rolecraft.marl._conformal import (
-        ConformalClassifier,
-        ConformalWarning,
-        PredictionSets,
-        conformal_sets,
-        conformal_threshold,
-        conformity_scores,
-        fit_temperature,
-    )
+    from rolecraft.marl._attention_mixer import AttentionMixer
     from rolecraft.marl._conformal_opponent import ConformalOpponent, ConformalOpponentConfig
+    from rolecraft.marl._contrastive import Clusters, contrastive_loss, kmeans, momentum_update
     from rolecraft.marl._evaluate import Frame, Played, Policy, evaluate, lazy_agent_index, render_episode
     from rolecraft.marl._joint import JointTeam, joint_env
     from rolecraft.marl._mixers import Mixer, make_mixer
@@ -49,11 +43,14 @@ if TYPE_CHECKING:
     from rolecraft.marl._worlds import Checkers, Fetch, Switch
 
 __all__ = [
+    "AcormConfig",
+    "AcormLearner",
+    "AttentionMixer",
     "Checkers",
-    "ConformalClassifier",
+    "ClusterWarning",
+    "Clusters",
     "ConformalOpponent",
     "ConformalOpponentConfig",
-    "ConformalWarning",
     "Fetch",
     "Frame",
     "JointTeam",
@@ -68,7 +65,6 @@ __all__ = [
     "Ppo",
     "PpoBatch",
     "PpoConfig",
-    "PredictionSets",
     "QConfig",
     "QLearner",
     "QState",
@@ -80,23 +76,22 @@ __all__ = [
     "TeamQ",
     "TeamRewardWarning",
     "TeamWorld",
-    "conformal_sets",
-    "conformal_threshold",
-    "conformity_scores",
+    "contrastive_loss",
     "describe_trainings",
     "episode_text",
     "evaluate",
-    "fit_temperature",
     "from_jaxmarl",
     "from_jumanji",
     "from_pettingzoo",
     "gae",
     "gumbel_softmax",
     "joint_env",
+    "kmeans",
     "lambda_returns",
     "lazy_agent_index",
     "load_team",
     "make_mixer",
+    "momentum_update",
     "play_kept",
     "render_episode",
     "render_state",
@@ -111,6 +106,9 @@ __all__ = [
 ]
 
 _WHERE = {
+    **dict.fromkeys(("AcormConfig", "AcormLearner", "ClusterWarning"), "_acorm"),
+    **dict.fromkeys(("AttentionMixer",), "_attention_mixer"),
+    **dict.fromkeys(("Clusters", "contrastive_loss", "kmeans", "momentum_update"), "_contrastive"),
     **dict.fromkeys(
         (
             "Maddpg",
@@ -127,18 +125,6 @@ _WHERE = {
             "gae",
         ),
         "_ac_ppo",
-    ),
-    **dict.fromkeys(
-        (
-            "ConformalClassifier",
-            "ConformalWarning",
-            "PredictionSets",
-            "conformal_sets",
-            "conformal_threshold",
-            "conformity_scores",
-            "fit_temperature",
-        ),
-        "_conformal",
     ),
     **dict.fromkeys(
         (

@@ -12,7 +12,8 @@ from jax import numpy as jnp
 
 from rolecraft.errors import UserError, did_you_mean
 from rolecraft.marl._ac_nets import Mlp
-from rolecraft.marl._conformal import (
+from rolecraft.marl._opponent import OpponentKind
+from rolecraft.measures._conformal_sets import (
     check_alpha,
     conformal_sets,
     conformal_threshold,
@@ -22,7 +23,6 @@ from rolecraft.marl._conformal import (
     softmax,
     true_ranks,
 )
-from rolecraft.marl._opponent import OpponentKind
 
 Array = Any
 Encoding = Literal["binary", "padded", "penultimate", "exact"]

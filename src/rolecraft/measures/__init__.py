@@ -14,6 +14,14 @@ from rolecraft.measures._authority import AuthorityEffect, AuthorityReport, Pane
 from rolecraft.measures._authority_chain import PanelRates, PanelStart, panel_win_probability, split_influence
 from rolecraft.measures._calibration import Agreement, Calibration, agreement, calibrate
 from rolecraft.measures._cases import RoleCase, load_cases
+from rolecraft.measures._conformal import ConformalClassifier, ConformalWarning, PredictionSets
+from rolecraft.measures._conformal_sets import (
+    conformal_sets,
+    conformal_threshold,
+    conformity_scores,
+    fit_temperature,
+    smallest_calibration,
+)
 from rolecraft.measures._consistency import (
     Figure,
     HorizonCurve,
@@ -121,6 +129,8 @@ __all__ = [
     "AuthorityReport",
     "Calibration",
     "Comparison",
+    "ConformalClassifier",
+    "ConformalWarning",
     "ConsistencyReport",
     "Correlation",
     "Distance",
@@ -146,6 +156,7 @@ __all__ = [
     "PanelStart",
     "PanelTalk",
     "PopulationConsistency",
+    "PredictionSets",
     "Probe",
     "ProbeItem",
     "ProbeQuestion",
@@ -181,11 +192,15 @@ __all__ = [
     "calibrate",
     "changed_span",
     "cohen_kappa",
+    "conformal_sets",
+    "conformal_threshold",
+    "conformity_scores",
     "continuation_values",
     "deception",
     "distribution_distance",
     "failure_class",
     "fit_offline_judge",
+    "fit_temperature",
     "hard_subset",
     "horizon_curve",
     "hypervolume",
@@ -226,6 +241,7 @@ __all__ = [
     "side_accuracy",
     "side_cross_entropy",
     "slope",
+    "smallest_calibration",
     "social_hardness",
     "social_overall",
     "social_table",

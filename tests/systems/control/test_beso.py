@@ -107,6 +107,7 @@ def test_verdicts(change: dict[str, tuple[float, float, float]], verdict: str) -
     assert verdict_obstacle(made_up(**change)).verdict == verdict
 
 
+@pytest.mark.slow
 def test_smoke_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with RunStore.open(tmp_path / "run", "study", {}) as store:
         result = run_obstacle(SMALL, store)

@@ -88,6 +88,7 @@ def test_verdicts_of_composition(change: dict[str, float], verdict: str) -> None
     assert verdict_compose(rows("both", SHARES | change, first_only=0.5)).verdict == verdict
 
 
+@pytest.mark.slow
 def test_smoke_of_compose_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = ComposeConfig(**SMALL, steps=6)
     with RunStore.open(tmp_path / "run", "study", {}) as store:

@@ -101,6 +101,7 @@ def test_a_tiny_bandit(tmp_path: Path) -> None:
     assert verdict_bandit(result).verdict != "reproduced"  # after 20 updates nothing is learned
 
 
+@pytest.mark.slow
 def test_a_tiny_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FrozenLakeConfig, "arms", ("doc",))  # each arm is two more compilations
     config = FrozenLakeConfig(seeds=(1, 2), episodes=80, horizon=15, updates=3, samples=5)

@@ -75,6 +75,7 @@ def test_bad_configurations() -> None:
     assert find_entry("051").system.name == "leo"
 
 
+@pytest.mark.slow
 def test_a_tiny_run_has_rows_curves_and_goes_on(tmp_path: Path) -> None:
     with RunStore.open(tmp_path / "run", "systems", {}) as store:
         result = run_grid(TINY, store)

@@ -51,7 +51,10 @@ def test_sizes_that_cannot_be_are_refused() -> None:
     "config",
     [
         SocietyConfig(seeds=(1,), episodes=4, late=2, rounds=3, agents=3, caves=2, game="centipede"),
-        DqnConfig(seeds=(1,), episodes=6, late=2, rounds=3, agents=3, hidden=4, mechanisms=("S", "TPP-S")),
+        pytest.param(
+            DqnConfig(seeds=(1,), episodes=6, late=2, rounds=3, agents=3, hidden=4, mechanisms=("S", "TPP-S")),
+            marks=pytest.mark.slow,
+        ),
         ReputationConfig(seeds=(1,), episodes=4, late=2, rounds=3, agents=3),
     ],
     ids=["tabular", "dqn", "reputation"],

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolecraft.errors import UserError
-from rolecraft.marl._conformal import (
-    PENALTIES,
+from rolecraft.measures import (
     ConformalClassifier,
     ConformalWarning,
     PredictionSets,
@@ -20,9 +19,9 @@ from rolecraft.marl._conformal import (
     conformity_scores,
     fit_temperature,
     smallest_calibration,
-    softmax,
-    true_ranks,
 )
+from rolecraft.measures._conformal import PENALTIES
+from rolecraft.measures._conformal_sets import softmax, true_ranks
 
 P = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]])
 
@@ -126,6 +125,46 @@ def test_agreement_with_mapie(seed: int) -> None:
     threshold = conformal_threshold(scores, 0.1)
     ours = conformal_sets(fitted.predict_proba(x[400:]), threshold, flip, allow_empty=True)
     assert (ours == sets[:, :, 0]).all()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_raps_agrees_with_mapie(seed: int) -> None:
+    """The threshold is mapie's, and so are the sets, but for the luck of a last class that pays the penalty.
+
+    There mapie divides by another number than the probability that the paper divides by.
+    """
+    classification = pytest.importorskip("mapie.classification")
+    from mapie.conformity_scores import RAPSConformityScore
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    rng = np.random.default_rng(seed)
+    centres = 0.7 * rng.standard_normal((8, 3))
+    labels = np.concatenate([np.repeat(np.arange(8), 20), rng.integers(8, size=1440)])
+    x = centres[labels] + rng.standard_normal((1600, 3))
+    fitted = LogisticRegression().fit(x[:400], labels[:400])
+    rule = RAPSConformityScore()
+    theirs = classification.SplitConformalClassifier(
+        fitted, confidence_level=0.9, conformity_score=rule, prefit=True, random_state=seed
+    )
+    theirs.conformalize(x[400:1000], labels[400:1000])
+    _, sets = theirs.predict_set(x[1000:], conformity_score_params={"include_last_label": "randomized"})
+    cut = StratifiedShuffleSplit(n_splits=1, test_size=len(rule.X_raps), random_state=seed)
+    used, _ = next(cut.split(x[400:1000], labels[400:1000]))
+    penalty, rank = float(rule.lambda_star), int(rule.k_star[0])
+    assert penalty > 0
+    assert rank < 8
+    flips = [1 - np.random.RandomState(seed).uniform(size=size) for size in (len(used), 600)]
+    known = fitted.predict_proba(x[400:1000])[used], labels[400:1000][used], flips[0]
+    rules = {"penalty": penalty, "rank": rank, "allow_empty": True}
+    threshold = conformal_threshold(conformity_scores(*known, **rules), 0.1)
+    assert threshold == pytest.approx(float(rule.quantiles_[0]), abs=1e-9)
+    ours = conformal_sets(fitted.predict_proba(x[1000:]), threshold, flips[1], **rules)
+    apart = (ours != sets[:, :, 0]).sum(1)
+    unpunished = np.maximum(ours.sum(1), sets[:, :, 0].sum(1)) <= rank
+    assert unpunished.sum() > 50
+    assert not apart[unpunished].any()
+    assert apart.max() <= 1
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.3])
