@@ -165,6 +165,7 @@ def changed(before: Any, after: Any) -> dict[str, bool]:
     return {name: not same(old[name], new[name]) for name in old}
 
 
+@pytest.mark.slow
 def test_each_step_changes_its_own_parts() -> None:
     learner = AcormLearner(
         MatrixGame(np.eye(2), rounds=4), AcormConfig(**{**TINY, "cluster_num": 2, "contrast": False})

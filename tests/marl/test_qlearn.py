@@ -32,8 +32,8 @@ from rolecraft.marl._replay import draw, make_replay, push
 from tests.marl._matrix import PENALTY, MatrixGame
 
 FIT: dict[str, Any] = {
-    "hidden": 8, "envs": 16, "buffer": 1024, "batch": 128, "fits": 2, "lr": 1e-2, "epsilon": (1.0, 1.0), "tests": 2,
-    "steps": 6000, "test_episodes": 2, "dueling": False,
+    "hidden": 16, "envs": 32, "buffer": 4096, "batch": 256, "fits": 4, "lr": 3e-3, "epsilon": (1.0, 1.0), "tests": 2,
+    "steps": 20_000, "test_episodes": 2,
 }  # fmt: skip
 
 

@@ -104,6 +104,7 @@ def test_smoke_of_compose_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert run_compose(config, store).rows == result.rows
 
 
+@pytest.mark.slow
 def test_smoke_of_return(tmp_path: Path) -> None:
     config = ReturnConfig(**SMALL, steps=6)
     with RunStore.open(tmp_path / "run", "study", {}) as store:

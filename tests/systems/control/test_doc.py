@@ -87,6 +87,7 @@ def test_data_is_that_of_its_seed() -> None:
     assert certain[0, 0] == certain[1, 1] == 0
 
 
+@pytest.mark.slow
 def test_a_tiny_bandit(tmp_path: Path) -> None:
     config = BanditConfig(seeds=(1, 2), updates=20, episodes=2000)
     with RunStore.open(tmp_path / "run", "systems", {}) as store:

@@ -90,6 +90,7 @@ def test_the_planted_world_pays_who_names_its_role_and_hides_it() -> None:
     assert float(wrong.reward.sum()) == 0
 
 
+@pytest.mark.slow
 def test_a_tiny_study_of_representation_runs(tmp_path: Path) -> None:
     config = RepresentationConfig(
         seeds=(1, 2), episodes=8, envs=4, embedding=6, role_size=4, embed_updates=2, contrast_updates=2

@@ -80,6 +80,7 @@ def test_what_the_ego_is_told() -> None:
     assert (told["eap"].sum(1) == 1).all()
 
 
+@pytest.mark.slow
 def test_the_tiny_study_runs_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jax")
     from rolecraft.systems.marl import _cammarl_training as training

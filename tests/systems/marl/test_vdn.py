@@ -65,6 +65,7 @@ def test_the_verdict_follows_the_planted_truth() -> None:
     assert "not run: central" in verdict(part).note
 
 
+@pytest.mark.slow
 def test_a_small_study_of_checkers_can_be_shown(tmp_path: Path) -> None:
     arms = ("central",)
     config = CheckersConfig(arms=arms, **TINY)
