@@ -79,7 +79,7 @@ class Config(StudyConfig):
     lam: float = 0.8
     """Of the traces' forward view. Paper: 0.9."""
     fits: int = 8
-    """Gradient steps after eight stretches of play; with 2, development runs hardly learned Checkers in so few episodes."""
+    """Gradient steps after eight stretches of play; with 2, development runs hardly learned Checkers."""
     buffer: int = 400
     """Stretches of one horizon in the replay."""
     arms: tuple[str, ...] = tuple(ARMS)
