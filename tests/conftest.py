@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,11 @@ from rolecraft._cli import main
 
 # Tiny models gain nothing from a second thread, and lose much when the cores are shared. Before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What JAX compiled once, no other test, worker, process or later run of the tests compiles again.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # A suite started in the background inherits an ignored SIGINT, and with it every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rolecraft._jax._loop import Diverged, checkpoint_steps, loop, read_metrics
+    from rolecraft._jax._initializers import orthogonal
+    from rolecraft._jax._loop import Diverged, checkpoint_steps, loop, loop_kept, read_metrics
     from rolecraft._jax._memory import check_memory, parameter_count, tree_bytes
     from rolecraft._jax._tree import load_tree, read_meta, save_tree
 
@@ -15,6 +16,8 @@ __all__ = [
     "checkpoint_steps",
     "load_tree",
     "loop",
+    "loop_kept",
+    "orthogonal",
     "parameter_count",
     "read_meta",
     "read_metrics",
@@ -23,7 +26,8 @@ __all__ = [
 ]
 
 _WHERE = {
-    **dict.fromkeys(("Diverged", "checkpoint_steps", "loop", "read_metrics"), "_loop"),
+    "orthogonal": "_initializers",
+    **dict.fromkeys(("Diverged", "checkpoint_steps", "loop", "loop_kept", "read_metrics"), "_loop"),
     **dict.fromkeys(("check_memory", "parameter_count", "tree_bytes"), "_memory"),
     **dict.fromkeys(("load_tree", "read_meta", "save_tree"), "_tree"),
 }

@@ -18,7 +18,10 @@ from rolecraft.errors import UserError
 
 State = TypeVar("State")
 Metrics = dict[str, np.ndarray[Any, Any]]
+Kept = TypeVar("Kept")
 STATE, METRICS = "state", "metrics"
+KEPT = "kept.safetensors"
+"""What stays of a finished loop's state."""
 
 
 class Diverged(UserError):
@@ -92,6 +95,48 @@ def loop(
         if folder is not None:
             _save(Path(folder), state, metrics, done, same)
     return state, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def loop_kept(
+    update: Callable[[State], tuple[State, Mapping[str, Any]]],
+    start: Callable[[], State],
+    keep: Callable[[State], Kept],
+    *,
+    updates: int,
+    chunk: int,
+    folder: str | Path,
+    identity: Mapping[str, Any],
+) -> tuple[Kept, Metrics]:
+    """Run a loop whose folder keeps a part of the last state for good, and the whole of it only until then.
+
+    A killed loop goes on to the same numbers; a finished one is only read, and no replay of it stays on the disk.
+
+    Args:
+        update: See `loop`.
+        start: Makes the first state; a finished loop asks it for shapes alone.
+        keep: What is kept of the last state, such as its weights; a pure function.
+        updates: See `loop`.
+        chunk: See `loop`.
+        folder: Of this loop alone.
+        identity: See `loop`.
+
+    Returns:
+        What is kept, and the metrics.
+
+    Raises:
+        UserError: As `loop` does; also if the folder holds a finished loop of another identity or length.
+    """
+    path, same = Path(folder) / KEPT, {"updates": updates, **json.loads(json.dumps(plain(dict(identity))))}
+    if path.exists():
+        _check_identity(Path(folder), read_meta(path)["identity"], same)
+        kept, metrics = load_tree(path, jax.eval_shape(lambda: keep(start()))), read_metrics(folder)[1]
+    else:
+        state, metrics = loop(update, start(), updates=updates, chunk=chunk, folder=folder, identity=identity)
+        kept = keep(state)
+        save_tree(path, kept, {"identity": same})
+    for step in checkpoint_steps(folder, STATE):
+        _file(Path(folder), STATE, step).unlink()
+    return kept, metrics
 
 
 def _check_update(update: Callable[[State], Any], state: State) -> None:
@@ -169,6 +214,16 @@ def _save(folder: Path, state: Any, metrics: Metrics, done: int, identity: Mappi
             _file(folder, STATE, step).unlink(missing_ok=True)
 
 
+def _check_identity(folder: Path, known: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse a folder whose numbers come from another configuration; the message names the first field."""
+    for name in dict.fromkeys([*known, *asked]):
+        if known.get(name) != asked.get(name):
+            raise UserError(
+                f"{folder}: holds a run with another {name}: {known.get(name)!r}, asked {asked.get(name)!r}; "
+                "use another folder or the same configuration."
+            )
+
+
 def _resume(folder: Path, state: State, updates: int, identity: Mapping[str, Any]) -> tuple[State, int, list[Metrics]]:
     steps = checkpoint_steps(folder, STATE)
     done = steps[-1] if steps else 0
@@ -179,13 +234,7 @@ def _resume(folder: Path, state: State, updates: int, identity: Mapping[str, Any
         return state, 0, []
     path = _file(folder, STATE, done)
     known = read_meta(path)["identity"]
-    different = [name for name in dict.fromkeys([*known, *identity]) if known.get(name) != identity.get(name)]
-    if different:
-        name = different[0]
-        raise UserError(
-            f"{folder}: holds a run with another {name}: {known.get(name)!r}, asked {identity.get(name)!r}; "
-            "use another folder or the same configuration."
-        )
+    _check_identity(folder, known, identity)
     if done > updates:
         raise UserError(f"{folder}: {done} updates are done already, asked for {updates}; ask for at least {done}.")
     _, metrics = read_metrics(folder)

@@ -8,6 +8,7 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
+from rolecraft._jax import orthogonal
 from rolecraft.control._pqn import Body
 
 Array = jax.Array
@@ -23,8 +24,8 @@ class ActorCritic(nn.Module):
     def __call__(self, obs: Array, goal: Array) -> tuple[Array, Array]:
         """Map observations (..., D) and goals (..., G) to logits (..., A) and values (...) in (0, 1)."""
         x = jnp.concatenate([obs, goal], -1)
-        logits = nn.Dense(self.actions, kernel_init=nn.initializers.orthogonal(0.01))(Body(self.widths)(x))
-        value = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0))(Body(self.widths)(x))
+        logits = nn.Dense(self.actions, kernel_init=orthogonal(0.01))(Body(self.widths)(x))
+        value = nn.Dense(1, kernel_init=orthogonal(1.0))(Body(self.widths)(x))
         return logits, nn.sigmoid(value[..., 0])
 
 

@@ -10,6 +10,7 @@ import optax
 from flax import linen as nn
 from jax import numpy as jnp
 
+from rolecraft._jax import orthogonal
 from rolecraft.errors import UserError
 
 Array = jax.Array
@@ -30,7 +31,7 @@ class Body(nn.Module):
     def __call__(self, x: Array) -> Array:
         """Map (..., D) to (..., widths[-1])."""
         for width in self.widths:
-            x = nn.relu(nn.LayerNorm()(nn.Dense(width, kernel_init=nn.initializers.orthogonal(2**0.5))(x)))
+            x = nn.relu(nn.LayerNorm()(nn.Dense(width, kernel_init=orthogonal(2**0.5))(x)))
         return x
 
 
@@ -39,7 +40,7 @@ def value_head(size: int) -> nn.Dense:
 
     (The paper starts it with gain 1, which saturates the sigmoid of a short training.)
     """
-    return nn.Dense(size, kernel_init=nn.initializers.orthogonal(0.01), bias_init=nn.initializers.constant(-3.0))
+    return nn.Dense(size, kernel_init=orthogonal(0.01), bias_init=nn.initializers.constant(-3.0))
 
 
 class AllGoalsQ(nn.Module):

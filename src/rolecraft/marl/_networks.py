@@ -8,6 +8,8 @@ import flax.linen as nn
 import jax
 from jax import numpy as jnp
 
+from rolecraft._jax import orthogonal
+
 LEAST = -1e9
 """Value of an action that is not available, before an argmax."""
 
@@ -28,7 +30,7 @@ class _Memory(nn.Module):
         x, fresh = inputs
         carry = jnp.where(fresh[..., None, None], 0.0, carry)
         cell = nn.GRUCell if self.share else _per_agent(nn.GRUCell)
-        carry, out = cell(self.hidden, name="cell")(carry, x)
+        carry, out = cell(self.hidden, recurrent_kernel_init=orthogonal(), name="cell")(carry, x)
         return carry, out
 
 

@@ -37,7 +37,8 @@ def rows(**areas: list[float]) -> Result:
         "iql": [0.3, 0.31, 0.29, 0.3, 0.32], "central": [0.2, 0.22, 0.21, 0.2, 0.19],
         "vdn-role": [0.6, 0.61, 0.6, 0.62, 0.6],
     }  # fmt: skip
-    lazy = {arm: 0.1 if arm == "central" else 0.4 for arm in ARMS}
+    base["random"] = [0.0, 0.1, -0.1, 0.0, 0.1]
+    lazy = {arm: 0.1 if arm == "central" else 0.4 for arm in base}
     return Result(
         tuple(
             {"arm": arm, "seed": seed, "auc": area, "late": area, "lazy": lazy[arm]}
@@ -63,6 +64,9 @@ def test_the_verdict_follows_the_planted_truth() -> None:
     part = Result(tuple(row for row in rows().rows if row["arm"] != "central"))
     assert verdict(part).verdict == "inconclusive"
     assert "not run: central" in verdict(part).note
+    unlearned = verdict(rows(random=[0.5, 0.5, 0.5, 0.5, 0.5]))  # ahead of the others, and of nothing
+    assert unlearned.verdict == "not reproduced"
+    assert "less that of a team which draws its actions: 0.002" in unlearned.note
 
 
 @pytest.mark.slow
@@ -73,9 +77,10 @@ def test_a_small_study_of_checkers_can_be_shown(tmp_path: Path) -> None:
     assert outcome.verdict == "inconclusive"
     with RunStore.read(tmp_path / "run") as view:
         stored, curves = view.rows("rows"), view.rows("curves")
-    assert set(stored) == {f"{arm}/{seed}" for arm in arms for seed in (1, 2)}
-    for key, row in stored.items():
-        returns = np.array(curves[key]["return"])
+    assert set(stored) == {f"{arm}/{seed}" for arm in (*arms, "random") for seed in (1, 2)}
+    assert stored["random/1"]["late"] != stored["random/2"]["late"]
+    for key in (key for key in stored if key in curves):
+        row, returns = stored[key], np.array(curves[key]["return"])
         assert len(returns) == 3
         assert row["auc"] == pytest.approx(returns.mean() / 6)
         assert 0 <= row["lazy"] <= 0.5
@@ -116,6 +121,7 @@ def _show(tmp_path: Path, means: list[float]) -> None:
         assert match in str(refused.exception)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", ["switch", "fetch"])
 def test_a_small_study_of_each_other_game_runs(game: str, tmp_path: Path) -> None:
     outcome = run_study(find_entry("59"), game, STUDIES[game][0](arms=("vdn-channels",), **TINY), tmp_path)
