@@ -68,7 +68,7 @@ def test_actor_gradient_is_the_papers(rng: np.random.Generator) -> None:
         own = jnp.tanh(jnp.einsum("bnd,nda->bna", batch.obs, weights))[None]
         return actor_loss(critic, batch.obs, batch.action, own, jnp.ones((N, N)), jnp.ones((1, B, N))).sum()
 
-    found = jax.grad(loss)(weights)
+    found = jax.jit(jax.grad(loss))(weights)
     slow = np.zeros((N, D, A))
     for i in range(N):
         for b in range(B):

@@ -83,13 +83,13 @@ def test_it_learns_a_bandit_within_what_is_available() -> None:
 def test_either_network_has_its_own_gradient() -> None:
     """The critic's loss moves no actor, and the actor's no critic; a central critic has its own input."""
     ppo = Ppo(PpoConfig(hidden=4, normalise=False), 2, 3, world_size=5)
-    state = ppo.init(jax.random.PRNGKey(0))
+    state = jax.jit(ppo.init)(jax.random.PRNGKey(0))
     batch = PpoBatch(
         jnp.ones((4, 2)), jnp.ones((4, 5)), jnp.ones((4, 3), bool), jnp.zeros(4, jnp.int32), jnp.full(4, -1.0),
         jnp.zeros(4), jnp.arange(4.0),
     )  # fmt: skip
     flat = ppo.config.__class__(hidden=4, normalise=False, entropy=0.0)
-    slope, figures = jax.grad(Ppo(flat, 2, 3, 5).loss, has_aux=True)(state.weights, batch)
+    slope, figures = jax.jit(jax.grad(Ppo(flat, 2, 3, 5).loss, has_aux=True))(state.weights, batch)
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(slope.actor)), "no advantage, no change"
     assert any((leaf != 0).any() for leaf in jax.tree.leaves(slope.critic))
     assert float(figures["entropy"]) == pytest.approx(np.log(3), abs=1e-3), "a fresh policy is nearly uniform"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,10 @@ TINY: dict[str, Any] = {
 }  # fmt: skip
 
 
+jitted_loss = jax.jit(contrastive_loss)
+clusters = jax.jit(kmeans, static_argnums=1)
+
+
 def slow_loss(query: Any, key: Any, label: Any, active: Any, weight: Any) -> float:
     """The formula, one term at a time."""
     terms = []
@@ -50,7 +55,7 @@ def test_the_contrastive_loss_is_the_formula(seed: int) -> None:
     query, key = rng.normal(size=(2, 3, 4, 2))
     label, active = rng.integers(0, 3, (3, 4)), rng.random((3, 4)) < 0.6
     weight = rng.normal(size=(2, 2))
-    found = contrastive_loss(*map(jnp.asarray, (query, key, label, active, weight)))
+    found = jitted_loss(*map(jnp.asarray, (query, key, label, active, weight)))
     assert float(found) == pytest.approx(slow_loss(query, key, label, active, weight), rel=1e-4, abs=1e-5)
 
 
@@ -60,11 +65,12 @@ def test_the_loss_has_known_values_and_finite_gradients() -> None:
     alone, pairs, one = jnp.array([[0, 1, 2, 3]]), jnp.array([[0, 0, 1, 1]]), jnp.zeros((1, 4), int)
     for label, expected in [(alone, np.log(4)), (pairs, np.log(2)), (one, 0.0)]:
         assert float(contrastive_loss(query, query, label, on, weight)) == pytest.approx(expected, abs=1e-6)
+    slopes = jax.jit(jax.grad(contrastive_loss, (0, 1)))
     nobody = jnp.array([[False] * 4])
     some = jnp.array([[True, False, True, False]])
     rng = jax.random.normal(jax.random.PRNGKey(1), (1, 4, 2))
     for active in (nobody, some, on):
-        by_query, by_key = jax.grad(contrastive_loss, (0, 1))(rng, rng, pairs, active, weight)
+        by_query, by_key = slopes(rng, rng, pairs, active, weight)
         assert np.isfinite(by_query).all()
         assert not np.asarray(by_key).any()  # keys are the momentum network's
         assert not np.asarray(by_query)[~np.asarray(active)].any()
@@ -82,7 +88,7 @@ def test_kmeans_finds_planted_clusters_in_any_order(seed: int) -> None:
     centre = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
     points = centre[truth] + rng.uniform(-1, 1, (8, 2))
     order = rng.permutation(8)
-    found = kmeans(jnp.asarray(points[order]), 3)
+    found = clusters(jnp.asarray(points[order]), 3)
     label = np.empty(8, int)
     label[order] = np.asarray(found.label)
     assert bool(found.valid)
@@ -94,12 +100,12 @@ def test_kmeans_finds_planted_clusters_in_any_order(seed: int) -> None:
 def test_kmeans_says_where_there_are_too_few_points_and_leaves_out_the_dead() -> None:
     points = jnp.array([[0.0], [0.0], [1.0], [1.0], [50.0]])
     on = jnp.array([True, True, True, True, False])
-    assert bool(kmeans(points, 2, on).valid)
-    assert not bool(kmeans(points, 3, on).valid)
-    assert bool(kmeans(points, 3).valid)
-    assert not bool(kmeans(jnp.zeros((4, 2)), 2).valid)
-    assert not bool(kmeans(points, 1, jnp.zeros(5, bool)).valid)
-    kept = kmeans(points, 2, on)
+    assert bool(clusters(points, 2, on).valid)
+    assert not bool(clusters(points, 3, on).valid)
+    assert bool(clusters(points, 3).valid)
+    assert not bool(clusters(jnp.zeros((4, 2)), 2).valid)
+    assert not bool(clusters(points, 1, jnp.zeros(5, bool)).valid)
+    kept = clusters(points, 2, on)
     assert sorted(np.asarray(kept.centre)[:, 0]) == pytest.approx([0, 1])
     assert int(kept.label[4]) == 0
     for k in (0, 6):
@@ -115,19 +121,20 @@ def test_the_mixer_rises_with_every_value(attention: bool) -> None:
     keys = jax.random.split(jax.random.PRNGKey(0), 5)
     values, world = jax.random.normal(keys[0], (4, 2, 3)), jax.random.normal(keys[1], (4, 2, 5))
     roles, fresh = jax.random.normal(keys[2], (4, 2, 3, 6)), jnp.array([[1, 1], [0, 0], [0, 1], [0, 0]], bool)
-    params: Any = mixer.init(keys[3], values, world, fresh, roles)
-    total, weight = mixer.apply(params, values, world, fresh, roles)  # type: ignore[misc]
+    params: Any = jax.jit(mixer.init)(keys[3], values, world, fresh, roles)
+    apply = jax.jit(mixer.apply)
+    total, weight = apply(params, values, world, fresh, roles)  # type: ignore[misc]
     assert total.shape == (4, 2, 1)
     assert weight.shape == (4, 2, 2, 3, 3)
-    slope = jax.grad(lambda v: mixer.apply(params, v, world, fresh, roles)[0].sum())(values)  # type: ignore[index]
+    slope = jax.jit(jax.grad(lambda v: mixer.apply(params, v, world, fresh, roles)[0].sum()))(values)  # type: ignore[index]
     assert (np.asarray(slope) >= 0).all()
     assert np.asarray(slope).any()
-    moved = mixer.apply(params, values, world, fresh, roles + 1.0)[0]  # type: ignore[index]
+    moved = apply(params, values, world, fresh, roles + 1.0)[0]  # type: ignore[index]
     assert bool(jnp.allclose(moved, total)) is not attention
     if attention:
         np.testing.assert_allclose(weight.sum(-1), 1, atol=1e-5)
         # What came before an episode began is forgotten, and nothing else.
-        past = mixer.apply(params, values, world.at[0].add(1.0), fresh, roles)[0]  # type: ignore[index]
+        past = apply(params, values, world.at[0].add(1.0), fresh, roles)[0]  # type: ignore[index]
         assert bool(jnp.allclose(past[2:, 1], total[2:, 1]))
         assert not bool(jnp.allclose(past[2:, 0], total[2:, 0]))
 
@@ -136,10 +143,11 @@ def test_permuted_agents_permute_all_outputs() -> None:
     net = AcormNet(3, 4, 6, 5)
     obs = jax.random.normal(jax.random.PRNGKey(0), (4, 2, 5, 7))
     fresh = jnp.zeros((4, 2), bool).at[0].set(True)
-    params = net.init(jax.random.PRNGKey(1), net.rest(2, 5), obs, fresh)
-    order = jnp.array([3, 1, 4, 0, 2])
-    carry, trace = net.apply(params, net.rest(2, 5), obs, fresh, method="trace")
-    turned, other = net.apply(params, net.rest(2, 5), obs[:, :, order], fresh, method="trace")
+    params = jax.jit(net.init)(jax.random.PRNGKey(1), net.rest(2, 5), obs, fresh)
+    order = np.array([3, 1, 4, 0, 2])
+    trace_of = jax.jit(functools.partial(net.apply, method="trace"))
+    carry, trace = trace_of(params, net.rest(2, 5), obs, fresh)
+    turned, other = trace_of(params, net.rest(2, 5), obs[:, :, order], fresh)
     np.testing.assert_allclose(carry[:, order], turned, atol=1e-5)
     for mine, theirs in zip(trace, other, strict=True):
         np.testing.assert_allclose(mine[:, :, order], theirs, atol=1e-5)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import numpy as jnp
 
-from rolecraft._jax import Diverged, parameter_count
+from rolecraft._jax import parameter_count
 from rolecraft.errors import UserError
 from rolecraft.marl import (
     QConfig,
@@ -53,19 +53,23 @@ def fitted(learner: QLearner, steps: int = 400) -> tuple[np.ndarray[Any, Any], A
         return (optax.apply_updates(params, change), optimiser), loss
 
     rule = optax.adam(1e-2)
-    params = learner.init(jax.random.PRNGKey(0)).params
+    params = jax.jit(learner.init)(jax.random.PRNGKey(0)).params
     batch = jax.jit(learner.collect)(params["net"], jax.random.PRNGKey(1), 1.0)
     (params, _), _ = jax.jit(lambda state: jax.lax.scan(step, state, length=steps))((params, rule.init(params)))
     return values_of(learner, params), np.asarray(batch.action)[:, 0]
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def forward(net: TeamQ, params: Any, obs: Any, fresh: Any) -> jax.Array:
+    """The action values of a stretch that begins without memory."""
+    return net.apply(params, net.rest(*obs.shape[1:3]), obs, fresh)[1]  # type: ignore[return-value]
+
+
 def values_of(learner: QLearner, params: dict[str, Any]) -> np.ndarray[Any, Any]:
     """The agents' action values at the start of an episode, (n, actions)."""
-    _, step = learner.env.reset(jax.random.PRNGKey(0))
-    obs = jnp.concatenate([step.obs, learner.features], 1)[None, None]
-    return np.asarray(learner.net.apply(params["net"], learner.net.rest(1, learner.n), obs, jnp.ones((1, 1), bool))[1])[
-        0, 0
-    ]
+    _, step = jax.jit(learner.env.reset)(jax.random.PRNGKey(0))
+    obs = np.concatenate([step.obs, learner.features], 1)[None, None]
+    return np.asarray(forward(learner.net, params["net"], obs, np.ones((1, 1), bool)))[0, 0]
 
 
 def additive_fit(payoff: np.ndarray[Any, Any], played: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -108,25 +112,25 @@ def test_so_do_whole_trainings() -> None:
     assert metrics["events"][-1, 0].tolist() == [1.0, 1.0]
 
 
-def team(share: bool, n: int = 3, **kwargs: Any) -> tuple[TeamQ, Any, jax.Array]:
+def team(share: bool, **kwargs: Any) -> tuple[TeamQ, Any, Any]:
+    """A team of three, and what it sees in three steps of two worlds."""
     net = TeamQ(4, 5, share, **kwargs)
-    obs = jax.random.normal(jax.random.PRNGKey(2), (3, 2, n, 6))
-    fresh = jnp.zeros((3, 2), bool).at[0].set(True).at[2, 1].set(True)
-    params = net.init(jax.random.PRNGKey(1), net.rest(2, n), obs, fresh)
+    obs = np.random.default_rng(2).normal(size=(3, 2, 3, 6)).astype(np.float32)
+    params = jax.jit(net.init)(jax.random.PRNGKey(1), net.rest(2, 3), obs, np.zeros((3, 2), bool))
     return net, params, obs
 
 
 @pytest.mark.parametrize("channels", [{}, {"low": True, "high": True}])
 def test_shared_weights_treat_agents_alike_unless_they_are_told_their_roles(channels: dict[str, bool]) -> None:
     net, params, obs = team(True, **channels)
-    fresh, order = jnp.zeros((3, 2), bool), jnp.array([2, 0, 1])
+    fresh, order = np.zeros((3, 2), bool), np.array([2, 0, 1])
 
-    def ask(obs: jax.Array) -> jax.Array:
-        return net.apply(params, net.rest(2, 3), obs, fresh)[1]  # type: ignore[return-value]
+    def ask(obs: Any) -> np.ndarray[Any, Any]:
+        return np.asarray(forward(net, params, obs, fresh))
 
     np.testing.assert_allclose(ask(obs[:, :, order]), ask(obs)[:, :, order], atol=1e-5)
-    told = obs.at[..., -3:].set(jnp.eye(3))  # role features stay with the seat
-    permuted = obs[:, :, order].at[..., -3:].set(jnp.eye(3))
+    told, permuted = obs.copy(), obs[:, :, order]
+    told[..., -3:] = permuted[..., -3:] = np.eye(3)  # role features stay with the seat
     assert np.abs(ask(permuted) - ask(told)[:, :, order]).max() > 1e-2
 
 
@@ -134,24 +138,26 @@ def test_own_weights_and_channels() -> None:
     net, params, obs = team(False)
     shared = team(True)
     assert parameter_count(params) == 3 * parameter_count(shared[1])
-    fresh = jnp.zeros((3, 2), bool)
-    same = jnp.broadcast_to(obs[:, :, :1], obs.shape)
-    values = np.asarray(net.apply(params, net.rest(2, 3), same, fresh)[1])
+    fresh = np.zeros((3, 2), bool)
+    same = np.broadcast_to(obs[:, :, :1], obs.shape)
+    values = np.asarray(forward(net, params, same, fresh))
     assert np.abs(values[:, :, 0] - values[:, :, 1]).max() > 1e-2
-    changed = obs.at[:, :, 2].add(1.0)
+    changed = obs.copy()
+    changed[:, :, 2] += 1.0
     for channels, heard in (({}, False), ({"low": True}, True), ({"high": True}, True)):
         net, params, _ = team(True, **channels)
-        before, after = (np.asarray(net.apply(params, net.rest(2, 3), o, fresh)[1])[:, :, 0] for o in (obs, changed))
+        before, after = (np.asarray(forward(net, params, o, fresh))[:, :, 0] for o in (obs, changed))
         assert (np.abs(before - after).max() > 1e-4) == heard
 
 
 def test_memory_is_forgotten_where_an_episode_begins() -> None:
     net, params, obs = team(True)
-    fresh = jnp.zeros((3, 2), bool).at[2, 1].set(True)
-    values = net.apply(params, net.rest(2, 3), obs, fresh)[1]
-    alone = net.apply(params, net.rest(2, 3), obs[2:], jnp.ones((1, 2), bool))[1]
+    fresh = np.zeros((3, 2), bool)
+    fresh[2, 1] = True
+    values = forward(net, params, obs, fresh)
+    alone = forward(net, params, obs[2:], np.ones((1, 2), bool))
     np.testing.assert_allclose(values[2, 1], alone[0, 1], atol=1e-5)
-    assert np.abs(values[2, 0] - alone[0, 0]).max() > 1e-3
+    assert np.abs(np.asarray(values[2, 0] - alone[0, 0])).max() > 1e-3
 
 
 @functools.cache
@@ -184,7 +190,10 @@ def test_the_best_joint_action_is_every_agents_own_best(seed: int, n: int) -> No
         assert mixed("vdn", n)[1]({}, chosen, world)[:, 0] == pytest.approx(chosen.sum(1), abs=1e-5)
 
 
-@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0, 1), st.floats(0, 1))
+jitted_returns = jax.jit(lambda_returns)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 6]), st.floats(0, 1), st.floats(0, 1))
 @settings(max_examples=30, deadline=None)
 def test_lambda_returns_against_the_sum_over_lengths(seed: int, t: int, gamma: float, lam: float) -> None:
     """The forward view, written out: n-step returns weighted by (1 - lam) lam^(n-1), the rest on the longest."""
@@ -205,8 +214,9 @@ def test_lambda_returns_against_the_sum_over_lengths(seed: int, t: int, gamma: f
         + lam ** (t - at - 1) * steps(at, t - at)
         for at in range(t)
     ]
-    arrays = (jnp.asarray(x[:, None], jnp.float32) for x in (reward, done.astype(float), value))
-    np.testing.assert_allclose(np.asarray(lambda_returns(*arrays, gamma, lam))[:, 0], expected, atol=1e-4)
+    arrays = (x[:, None].astype(np.float32) for x in (reward, done, value))
+    found = jitted_returns(*arrays, np.float32(gamma), np.float32(lam))
+    np.testing.assert_allclose(np.asarray(found)[:, 0], expected, atol=1e-4)
 
 
 def test_the_loss_and_its_gradient_against_loops() -> None:
@@ -356,20 +366,18 @@ def test_bad_settings_are_refused() -> None:
         train_q(QLearner(MatrixGame(PENALTY), QConfig()), [])
 
 
-def test_nan_stops_the_training() -> None:
-    learner = QLearner(
-        MatrixGame(np.full((2, 2), 1e30)),
-        QConfig(hidden=4, envs=2, buffer=4, batch=2, fits=1, steps=12, tests=2, test_episodes=2),
-    )
-    with pytest.raises(Diverged, match="update 1: metric 'loss'"):
-        train_q(learner, [1], chunk=2)
+def test_too_large_rewards_show_in_the_loss_at_which_the_loop_stops() -> None:
+    config = QConfig(hidden=4, envs=2, buffer=4, batch=2, fits=1, steps=12, tests=2, test_episodes=2)
+    learner = QLearner(MatrixGame(np.full((2, 2), 1e30)), config)
+    _, figures = jax.jit(learner.play_and_fit)(jax.jit(learner.init)(jax.random.PRNGKey(0)))
+    assert not np.isfinite(figures["loss"])
 
 
 def test_evaluation_counts_one_episode_each() -> None:
     learner = QLearner(MatrixGame(PENALTY, rounds=3), QConfig(hidden=4))
-    policy = learner.policy(learner.init(jax.random.PRNGKey(0)).params)
-    played = evaluate(learner.env, policy, jax.random.PRNGKey(1), 4)
-    own = values_of(learner, learner.init(jax.random.PRNGKey(0)).params).argmax(1)
+    params = jax.jit(learner.init)(jax.random.PRNGKey(0)).params
+    played = jax.jit(lambda key: evaluate(learner.env, learner.policy(params), key, 4))(jax.random.PRNGKey(1))
+    own = values_of(learner, params).argmax(1)
     assert played.length.tolist() == [3.0] * 4
     assert played.events.tolist() == [[3.0, 3.0]] * 4
     assert played.returns[0] in [a + b + c for a in PENALTY.ravel() for b in PENALTY.ravel() for c in PENALTY.ravel()]

@@ -36,12 +36,12 @@ def test_agents_of_unequal_size_are_padded_and_masked() -> None:
     env = team_env("MPE_simple_speaker_listener_v4")
     assert env.roles == ("speaker", "listener")
     form(env)
-    state, first = env.reset(jax.random.PRNGKey(0))
+    state, first = jax.jit(env.reset)(jax.random.PRNGKey(0))
     assert first.avail.tolist() == [[True] * 3 + [False] * 2, [True] * 5]
     assert np.count_nonzero(first.obs[0, :3]) == 3
     assert not np.asarray(first.obs[0, 3:]).any()
     np.testing.assert_array_equal(first.world, np.concatenate([first.obs[0, :3], first.obs[1]]))
-    _, theirs = env.env.reset(jax.random.PRNGKey(0))  # type: ignore[attr-defined]
+    _, theirs = jax.jit(env.env.reset)(jax.random.PRNGKey(0))  # type: ignore[attr-defined]
     np.testing.assert_array_equal(state.inner.state.p_pos, theirs.p_pos)
 
 
@@ -49,7 +49,7 @@ def test_a_step_is_jaxmarls_own_until_the_episode_ends() -> None:
     env = team_env("MPE_simple_tag_v3", horizon=2)
     assert env.roles == ("adversaries", "adversaries", "adversaries", "agents")
     key, actions = jax.random.PRNGKey(3), jnp.array([1, 2, 3, 4])
-    state, _ = env.reset(key)
+    state, _ = jax.jit(env.reset)(key)
     step = jax.jit(env.step)
     now, _ = jax.random.split(key)
     obs, _, reward, _, _ = jax.jit(env.env.step_env)(  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def test_a_step_is_jaxmarls_own_until_the_episode_ends() -> None:
     ("name", "kwargs", "roles", "actions"),
     [
         ("HeuristicEnemySMAX", {"scenario": "3m"}, ("ally",) * 3, 8),
-        ("overcooked", {"layout": "cramped_room"}, ("agent",) * 2, 6),
+        pytest.param("overcooked", {"layout": "cramped_room"}, ("agent",) * 2, 6, marks=pytest.mark.slow),
         ("lbf", {}, ("agent",) * 2, 6),
         ("MPE_simple_adversary_v3", {"action_type": "Continuous"}, ("adversaries", "agents", "agents"), 5),
     ],
