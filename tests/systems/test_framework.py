@@ -334,3 +334,8 @@ class TestRegistry:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout == "[]\n"
+
+
+def test_a_paper_without_an_arxiv_number_is_named_by_its_place():
+    assert SYSTEM.source == "arXiv 0000.00000"
+    assert replace(SYSTEM, arxiv="IEEE CEC 2020").source == "IEEE CEC 2020"

@@ -53,7 +53,7 @@ def show(
         print_json({**vars(entry.system), "document": document, "file": entry.module.__file__, "studies": configs})
         return
     system = entry.system
-    print(f"{system.id}: {system.title} (arXiv {system.arxiv})\n\n{document}\n")
+    print(f"{system.id}: {system.title} ({system.source})\n\n{document}\n")
     print(f"claim:     {system.claim}\npublished: {system.published}\nfile:      {entry.module.__file__}\n")
     for study, rows in configs.items():
         print_table(rows, ["field", "default"], title=f"study {study} (change by --set FIELD=VALUE)", wrap=["default"])

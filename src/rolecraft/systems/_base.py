@@ -31,7 +31,7 @@ class System:
     title: str
     """Title of the paper."""
     arxiv: str
-    """arXiv identifier."""
+    """arXiv identifier, or the place of a paper that has none."""
     family: str
     """The folder it lies in."""
     claim: str
@@ -43,6 +43,11 @@ class System:
     def id(self) -> str:
         """Number and name, as in `011-spiral`."""
         return f"{self.number:03}-{self.name}"
+
+    @property
+    def source(self) -> str:
+        """Where the paper is, as in `arXiv 2506.24119`."""
+        return f"arXiv {self.arxiv}" if self.arxiv[:1].isdigit() else self.arxiv
 
 
 @dataclass(frozen=True)
