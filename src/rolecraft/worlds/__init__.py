@@ -15,6 +15,16 @@ from rolecraft.worlds._bargaining import (
     read_utterance,
     standing_offer,
 )
+from rolecraft.worlds._bridge import (
+    BRIDGE_ACTIONS,
+    BRIDGE_FACTS,
+    BRIDGE_MACRO_ACTIONS,
+    BRIDGE_SPOTS,
+    Bridge,
+    BridgeRules,
+    BridgeSpot,
+    BridgeStep,
+)
 from rolecraft.worlds._closed_tasks import (
     TASKS,
     ClosedItem,
@@ -124,6 +134,10 @@ __all__ = [
     "AVALON_SETUPS",
     "BARGAINING_LOTS",
     "BARGAINING_SEATS",
+    "BRIDGE_ACTIONS",
+    "BRIDGE_FACTS",
+    "BRIDGE_MACRO_ACTIONS",
+    "BRIDGE_SPOTS",
     "FAREWELLS",
     "FAULTS",
     "FUNCTIONS",
@@ -146,6 +160,10 @@ __all__ = [
     "Bargaining",
     "BargainingInstance",
     "BargainingView",
+    "Bridge",
+    "BridgeRules",
+    "BridgeSpot",
+    "BridgeStep",
     "ClosedItem",
     "ClosedTask",
     "Commitment",

@@ -13,6 +13,7 @@ from rolecraft.worlds._world import World
 WORLDS: Mapping[str, tuple[str, str]] = {
     "avalon": ("avalon", "Avalon"),
     "bargaining": ("_bargaining", "Bargaining"),
+    "bridge": ("_bridge", "Bridge"),
     "conversation": ("_conversation", "Conversation"),
     "dialogue": ("dialogue", "Dialogue"),
     "gymnasium": ("adapters._gymnasium", "GymnasiumWorld"),
