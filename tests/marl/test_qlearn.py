@@ -89,6 +89,7 @@ def test_vdn_finds_the_best_additive_fit_and_so_misses_the_penalty_game() -> Non
     np.testing.assert_allclose(additive_fit(PENALTY, EVERY), [[1.25, -11.25], [8.75, -3.75]])
 
 
+@pytest.mark.slow
 def test_the_centralised_learner_solves_it() -> None:
     env = joint_env(MatrixGame(PENALTY / 10))
     assert env.split(jnp.int32(1)).tolist() == [0, 1]

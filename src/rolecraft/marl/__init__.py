@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rolecraft.marl._ac_nets import gumbel_softmax
     from rolecraft.marl._ac_ppo import Ppo, PpoBatch, PpoConfig, gae
     from rolecraft.marl._acorm import AcormConfig, AcormLearner, ClusterWarning
+    from rolecraft.marl._action_effects import ActionEffects, EffectConfig, Moves, effect_config, random_moves
     from rolecraft.marl._adapters import from_jaxmarl, from_jumanji, from_pettingzoo
     from rolecraft.marl._attention_mixer import AttentionMixer
     from rolecraft.marl._conformal_opponent import ConformalOpponent, ConformalOpponentConfig
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
         train_q,
     )
     from rolecraft.marl._record import describe_trainings, load_team, play_kept, train_kept, trainings
+    from rolecraft.marl._rode import RodeLearner, RodeState
+    from rolecraft.marl._rode_config import RodeConfig, RoleIntervalWarning
+    from rolecraft.marl._rode_roles import RoleSpec, discover_roles, extend_roles, smac_rule
+    from rolecraft.marl._rode_train import train_rode
+    from rolecraft.marl._rode_transfer import transfer_rode
+    from rolecraft.marl._roles_trace import RoleTrace, trace_roles
     from rolecraft.marl._show import episode_text, render_state, save_gif
     from rolecraft.marl._team import (
         Moment,
@@ -45,12 +52,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AcormConfig",
     "AcormLearner",
+    "ActionEffects",
     "AttentionMixer",
     "Checkers",
     "ClusterWarning",
     "Clusters",
     "ConformalOpponent",
     "ConformalOpponentConfig",
+    "EffectConfig",
     "Fetch",
     "Frame",
     "JointTeam",
@@ -59,6 +68,7 @@ __all__ = [
     "Mixer",
     "Moment",
     "Moved",
+    "Moves",
     "OpponentModel",
     "Played",
     "Policy",
@@ -68,6 +78,12 @@ __all__ = [
     "QConfig",
     "QLearner",
     "QState",
+    "RodeConfig",
+    "RodeLearner",
+    "RodeState",
+    "RoleIntervalWarning",
+    "RoleSpec",
+    "RoleTrace",
     "RoleWarning",
     "Step",
     "Stretch",
@@ -78,8 +94,11 @@ __all__ = [
     "TeamWorld",
     "contrastive_loss",
     "describe_trainings",
+    "discover_roles",
+    "effect_config",
     "episode_text",
     "evaluate",
+    "extend_roles",
     "from_jaxmarl",
     "from_jumanji",
     "from_pettingzoo",
@@ -93,20 +112,32 @@ __all__ = [
     "make_mixer",
     "momentum_update",
     "play_kept",
+    "random_moves",
     "render_episode",
     "render_state",
     "role_features",
     "save_gif",
+    "smac_rule",
     "stack_history",
     "team_env",
+    "trace_roles",
     "train_kept",
     "train_q",
+    "train_rode",
     "trainings",
+    "transfer_rode",
     "with_roles",
 ]
 
 _WHERE = {
     **dict.fromkeys(("AcormConfig", "AcormLearner", "ClusterWarning"), "_acorm"),
+    **dict.fromkeys(("ActionEffects", "EffectConfig", "Moves", "effect_config", "random_moves"), "_action_effects"),
+    **dict.fromkeys(("RodeLearner", "RodeState"), "_rode"),
+    **dict.fromkeys(("RodeConfig", "RoleIntervalWarning"), "_rode_config"),
+    **dict.fromkeys(("RoleSpec", "discover_roles", "extend_roles", "smac_rule"), "_rode_roles"),
+    **dict.fromkeys(("train_rode",), "_rode_train"),
+    **dict.fromkeys(("transfer_rode",), "_rode_transfer"),
+    **dict.fromkeys(("RoleTrace", "trace_roles"), "_roles_trace"),
     **dict.fromkeys(("AttentionMixer",), "_attention_mixer"),
     **dict.fromkeys(("Clusters", "contrastive_loss", "kmeans", "momentum_update"), "_contrastive"),
     **dict.fromkeys(

@@ -57,6 +57,8 @@ class PpoConfig:
         for name in ("gamma", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} must lie in [0, 1], got {getattr(self, name)}.")
+        if not self.entropy >= 0:
+            raise UserError(f"entropy must be at least 0, got {self.entropy}.")
 
 
 class PpoBatch(NamedTuple):

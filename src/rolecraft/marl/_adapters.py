@@ -84,10 +84,16 @@ class _Kept(NamedTuple):
     state: Any
     obs: jax.Array
     world: jax.Array
+    gone: jax.Array
+    """(n,) bool: agents that left before the episode's end."""
 
 
 class JaxMarlTeam(TeamWorld):
-    """A JaxMARL environment; observations flattened and padded, missing actions masked."""
+    """A JaxMARL environment; observations flattened and padded, missing actions masked.
+
+    `info` holds `agent_done` (n,), who leaves at this step while the episode goes on, and `agent_was_done` (n,), who
+    had left before it.
+    """
 
     def __init__(self, env: Any, *, name: str, horizon: int | None, roles: Sequence[str]) -> None:
         for needed in ("agents", "reset", "step_env", "action_space"):
@@ -120,15 +126,16 @@ class JaxMarlTeam(TeamWorld):
             raise UserError(f"{type(self.env).__name__}: observations are a {type(obs).__name__}, expected a mapping.")
         return [jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(obs[agent])]) for agent in self.env.agents]
 
-    def _keep(self, obs: Any, state: Any) -> _Kept:
+    def _keep(self, obs: Any, state: Any, gone: jax.Array) -> _Kept:
         flat = [leaf.astype(jnp.float32) for leaf in self._each(obs)]
         padded = jnp.stack([jnp.pad(leaf, (0, self._width - leaf.size)) for leaf in flat])
         world = jnp.ravel(obs["world_state"]).astype(jnp.float32) if self._own else jnp.concatenate(flat)
-        return _Kept(state, padded, world)
+        return _Kept(state, padded, world, gone)
 
     def start(self, key: jax.Array) -> _Kept:
         """Reset the environment."""
-        return self._keep(*self.env.reset(key))
+        obs, inner = self.env.reset(key)
+        return self._keep(obs, inner, jnp.zeros(len(self.agents), bool))
 
     def move(self, key: jax.Array, state: _Kept, actions: jax.Array) -> Moved:
         """Take a step without the environment's own reset."""
@@ -139,7 +146,10 @@ class JaxMarlTeam(TeamWorld):
         obs, inner, reward, done, info = self.env.step_env(key, state.state, given)
         kept = {name: value for name, value in info.items() if _is_array(value)} if isinstance(info, Mapping) else {}
         reward = jnp.stack([jnp.asarray(reward[agent], jnp.float32).reshape(()) for agent in self.env.agents])
-        return Moved(self._keep(obs, inner), reward, jnp.asarray(done["__all__"], bool).reshape(()), kept)
+        over = jnp.asarray(done["__all__"], bool).reshape(())
+        gone = jnp.stack([jnp.asarray(done.get(agent, over), bool).reshape(()) for agent in self.env.agents])
+        kept |= {"agent_done": gone & ~state.gone & ~over, "agent_was_done": state.gone}
+        return Moved(self._keep(obs, inner, gone), reward, over, kept)
 
     def look(self, state: _Kept) -> Moment:
         """Return the kept observations with the masks of this moment."""

@@ -74,6 +74,8 @@ class ConformalOpponentConfig:
         for name in ("hidden", "batch", "epochs"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if not self.lr > 0 or not self.penalty >= 0:
+            raise UserError(f"lr must be above 0 and penalty at least 0, got {self.lr} and {self.penalty}.")
 
 
 class OpponentState(NamedTuple):
