@@ -19,12 +19,12 @@ from rolecraft.systems.learning._cory_training import (
     StrangersReward,
     Task,
     credit_rule,
-    distinct_share,
     make_trainer,
     merge,
     new_policy,
     pretrain,
 )
+from rolecraft.systems.learning._language_step import distinct_share
 from rolecraft.systems.learning._word_chain import WordChain
 from rolecraft.systems.learning.cory import ARMS, CORNER, CURVES, Config, areas, examine, frontier, run, train, verdict
 

@@ -399,4 +399,4 @@ def test_faulty_settings_are_refused():
 def test_the_system_is_found_by_number():
     entry = find_entry("8")
     assert entry.system.name == "triage"
-    assert list(entry.studies) == ["grid", "loops"]
+    assert list(entry.studies) == ["grid", "loops", "smollm2"]

@@ -20,7 +20,6 @@ from rolecraft.learning import (
     CharacterCase,
     character_task,
     component_weights,
-    fit_replies,
     group_profiles,
     load_character_cases,
 )
@@ -28,6 +27,7 @@ from rolecraft.learning.character._rewards import COMPONENTS, PARTS
 from rolecraft.learning.credit import Carry, Ccrn, CreditBatch, Group, Stage, WeightedSum
 from rolecraft.learning.policy import Reply, lora_policies
 from rolecraft.learning.trainer import MonitorConfig, Start, TrainConfig, Trainer
+from rolecraft.systems.learning._language_smoke import last_blocks, teach_form, weights_of
 from rolecraft.worlds import ReplyTask
 
 if TYPE_CHECKING:
@@ -103,18 +103,10 @@ def make_smoke(model: LocalModel, config: SmokeConfig, seed: int) -> Smoke:
     if config.imitated and not others:
         raise UserError("imitated: every talk is trained on, so that none is left to imitate; set imitated or prompts.")
     policy = lora_policies(
-        model, [f"seed-{seed}"], rank=config.rank, blocks=_last_blocks(model, config.blocks), seed=seed,
+        model, [f"seed-{seed}"], rank=config.rank, blocks=last_blocks(model, config.blocks), seed=seed,
         max_tokens=config.max_tokens,
     )[f"seed-{seed}"]  # fmt: skip
-    start = {name: each.detach().clone() for name, each in policy.parameters().items()}
-    return Smoke(cases, others, make_task(cases, config), _groups(cases, config), policy, start)
-
-
-def _last_blocks(model: LocalModel, count: int) -> range | None:
-    sites = model.n_sites
-    if count > sites:
-        raise UserError(f"blocks: {model.name} has {sites}, got {count}; 0 is all of them.")
-    return range(sites - count, sites) if count else None
+    return Smoke(cases, others, make_task(cases, config), _groups(cases, config), policy, weights_of(policy))
 
 
 def make_task(cases: Sequence[CharacterCase], config: SmokeConfig) -> ReplyTask:
@@ -160,11 +152,10 @@ def demonstrations(smoke: Smoke, config: SmokeConfig, seed: int) -> list[Reply]:
 
 def imitate(smoke: Smoke, config: SmokeConfig, seed: int) -> dict[str, Any]:
     """Teach the form, and return the adapter's weights then; all arms of a seed go on from them."""
-    smoke.policy.load(smoke.untrained)
-    if config.imitated:
-        rows = demonstrations(smoke, config, seed)
-        fit_replies(smoke.policy, rows, steps=config.imitated, lr=config.imitation_lr, batch=8, seed=seed)
-    return {name: each.detach().clone() for name, each in smoke.policy.parameters().items()}
+    rows = demonstrations(smoke, config, seed) if config.imitated else ()
+    return teach_form(
+        smoke.policy, smoke.untrained, rows, steps=config.imitated, lr=config.imitation_lr, batch=8, seed=seed
+    )
 
 
 def make_trainer(smoke: Smoke, arm: str, config: SmokeConfig, seed: int) -> Trainer:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rolecraft.learning import RoleExchange
     from rolecraft.learning.policy import Reply, TokenPolicy
     from rolecraft.learning.trainer import Rows, Trainer
+    from rolecraft.systems.learning._cory_smoke import SmokeConfig
     from rolecraft.systems.learning.cory import Arm, Config
 
 Penalty = Literal["full", "k3", "k1"]
@@ -118,7 +119,7 @@ class StrangersReward:
         return replace(carry, reward=carry.reward + noise, state={**carry.state, "strangers": count + 1})
 
 
-def credit_rule(config: Config, arm: Arm, eta: float, seed: int) -> list[Stage]:
+def credit_rule(config: Config | SmokeConfig, arm: Arm, eta: float, seed: int) -> list[Stage]:
     """Return an arm's stages: the reward pooled, paid at the last token with the KL at each, GAE, whitened apart."""
     options: dict[str, Any] = {"mode": arm.mode, "kl": eta, "gamma": config.gamma, "lam": config.lam}
     options |= {"reward": "outcome", "whiten": config.whiten}
@@ -204,9 +205,3 @@ def answer_alone(policy: TokenPolicy, task: Task, queries: Sequence[str], seed: 
     rows = [Reply(tuple(prompt), each.tokens) for prompt, each in zip(prompts, drawn, strict=True)]
     texts = [policy.codec.text(each.tokens[:-1] if each.ended else each.tokens) for each in drawn]
     return texts, rows
-
-
-def distinct_share(texts: Sequence[str], size: int = 2) -> float:
-    """Return the share of runs of `size` words that are the first of their kind, over all texts; 0 without any."""
-    runs = [run for text in texts for words in [text.split()] for run in zip(*(words[n:] for n in range(size)))]  # noqa: B905
-    return len(set(runs)) / len(runs) if runs else 0.0

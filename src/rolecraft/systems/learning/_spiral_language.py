@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rolecraft._run import derive_seed
 from rolecraft.errors import UserError, did_you_mean
 from rolecraft.systems._base import Result, StudyConfig, Verdict, missing_rows, put_row, row_key
+from rolecraft.systems.learning._language_smoke import CURVES, load_policies
 
 if TYPE_CHECKING:
     from rolecraft._run import RunStore
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from rolecraft.learning.trainer import Trainer
     from rolecraft.worlds import Episode, World
 
-CURVES = "curves"
 INVALID = (-1.5, 0.5)
 """Rewards of whoever makes an invalid move, and of the other."""
 KUHN_RULES = (
@@ -134,14 +134,10 @@ def make_worlds(config: LanguageConfig) -> list[Callable[[], FreeReply]]:
 
 def make_policy(config: LanguageConfig, seed: int) -> TokenPolicy:
     """Load the model anew, with a fresh adapter or whole."""
-    from rolecraft.learning.policy import lora_policies, model_policy
-    from rolecraft.models._load import load_local
-
-    options: dict[str, Any] = {"temperature": config.temperature, "max_tokens": config.max_tokens}
-    if config.rank:
-        model = load_local(config.model, device=config.device)
-        return lora_policies(model, ["policy"], rank=config.rank, seed=seed, **options)["policy"]
-    return model_policy(load_local(config.model, dtype="float32", device=config.device), **options)
+    return load_policies(
+        config.model, ["policy"], rank=config.rank, device=config.device, seed=seed, temperature=config.temperature,
+        max_tokens=config.max_tokens,
+    )["policy"]  # fmt: skip
 
 
 def make_trainer(config: LanguageConfig, arm: str, seed: int) -> Trainer:

@@ -9,7 +9,8 @@ comes before, where it cancels. The teacher speaks in every update (paper: updat
 bonus. The learning rate was chosen so that GRPO is about as fast as in the dossier's pilot, and `eta` above the paper's
 0.1, both on seeds 1 to 6, where 0.1 gained .028 with the good teacher and 0.2 gained .038.
 Added: a constant gate of 0.5, which tells what the gate knows from what it halves.
-Small: `rolecraft systems run adrs`. Paper's size: ALFWorld with Qwen2.5-3B-Instruct on 8 GPUs, 150 updates, group 8
+Small: `rolecraft systems run adrs`; `--study smollm2` is a smoke run in which a language model with the way in its
+prompt is its own teacher. Paper's size: ALFWorld with Qwen2.5-3B-Instruct on 8 GPUs, 150 updates, group 8
 (expected: 94.5 against 66.4 for GRPO); not part of this study.
 """
 
@@ -25,6 +26,7 @@ import numpy as np
 from rolecraft._run import derive_seed
 from rolecraft.errors import UserError
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row
+from rolecraft.systems.learning._adrs_smoke import SMOLLM2
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from rolecraft._run import RunStore
     from rolecraft.learning.credit import Stage
     from rolecraft.measures import Interval
+    from rolecraft.systems.learning._adrs_smoke import SmokeConfig
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
@@ -57,11 +60,7 @@ ARMS = ("grpo", *(f"{rule}/{quality}" for quality in QUALITIES for rule in RULES
 class ToyConfig(StudyConfig):
     """Answers of a few tokens, with teachers of known quality."""
 
-    NO_FULL = (
-        "the paper trains Qwen2.5-3B-Instruct on ALFWorld for 150 updates on 8 GPUs and reports 94.5% solved, "
-        "GRPO 66.4%; ALFWorld and the bank of skills that its teacher reads are not here; the rules are "
-        "make_rule('adrs') with Trainer(columns=...) for the teacher's scores"
-    )
+    NO_FULL = SMOLLM2.config.NO_FULL
     seeds: tuple[int, ...] = tuple(range(8))
     tasks: int = 8
     length: int = 12
@@ -102,7 +101,7 @@ class ToyConfig(StudyConfig):
             )
 
 
-def rule_of(name: str, config: ToyConfig) -> list[Stage]:
+def rule_of(name: str, config: ToyConfig | SmokeConfig) -> list[Stage]:
     """Return the stages of an arm's rule.
 
     Raises:
@@ -307,4 +306,4 @@ def _negated(interval: Interval) -> Interval:
     return Interval(-interval.estimate, -interval.high, -interval.low, interval.n)
 
 
-STUDIES = {"toy": (ToyConfig, run_toy, verdict_toy)}
+STUDIES = {"toy": (ToyConfig, run_toy, verdict_toy), "smollm2": SMOLLM2}

@@ -9,7 +9,8 @@ proposer writes its plan itself, where the paper's writes code
 that prints one; maps of 6x6 and 2 turns for 10x10 and 5; the failure of -1 is charged to the last turn's plan, where
 the repository waits for a limit of 10,000 moves. Table, step size and sizes were chosen on seeds 1 to 8.
 Added: how far wrong keys move the mean advantage of a prompt's answers from 0 (`bias`).
-Small: `rolecraft systems run at-grpo`. The paper's size (Qwen3-1.7B and 8B, 32 environments, 200 steps) needs GPUs.
+Small: `rolecraft systems run at-grpo`; `--study smollm2` is a smoke run of a language model with an adapter per role,
+which knows nothing of tables and maps. The paper's size (Qwen3-1.7B and 8B, 32 environments, 200 steps) needs GPUs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from rolecraft._run import derive_seed
 from rolecraft.errors import UserError
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row
+from rolecraft.systems.learning._at_grpo_smoke import SMOLLM2
 
 if TYPE_CHECKING:
     from rolecraft._run import RunStore
@@ -59,11 +61,7 @@ MARGIN = 0.05
 class Config(StudyConfig):
     """A proposer and a checker on a few maps, which are those of training."""
 
-    NO_FULL = (
-        "the paper trains Qwen3-1.7B and 8B on GPUs, 32 environments for 200 steps, and reports 96% and 93% of "
-        "Plan-Path solved; missing here are the proposer that writes a program, the sandbox that runs it, and a "
-        "language model in the tree's sampler; maps and turns alone can be the paper's: --set size=10 --set turns=5"
-    )
+    NO_FULL = SMOLLM2.config.NO_FULL
     seeds: tuple[int, ...] = tuple(range(20))
     maps: int = 12
     """Maps per seed. Paper: 32 environments per step."""
@@ -261,3 +259,6 @@ def verdict(result: Result) -> Verdict:
         f"turn ({success}); mean size of a prompt's mean advantage: {bias}; control: success of the swapped team less "
         "that of the untrained",
     )
+
+
+STUDIES = {"small": (Config, run, verdict), "smollm2": SMOLLM2}

@@ -10,8 +10,9 @@ Added: PPO whose reward has a stranger's reward added, of mean 0 and the spread 
 needs no partner, so it must not show the gain. And a second study. In `chain` the KL that is paid is exact at each
 token, as in the paper's runs; that charges a token for where it leads and never for itself. In `chain-drawn` it is the
 log-ratio of the token that was drawn.
-Small: `rolecraft systems run cory`; `--set arms=...` and `--set etas=...` for those that are not run by default. The
-paper's size (GPT-2 on IMDB, 100 updates of 256 queries; Llama-2-7b-chat on GSM8K) needs GPUs and those weights.
+Small: `rolecraft systems run cory`; `--set arms=...` and `--set etas=...` for those that are not run by default;
+`--study smollm2` is a smoke run of two adapters on a language model that add numbers. The paper's
+size (GPT-2 on IMDB, 100 updates of 256 queries; Llama-2-7b-chat on GSM8K) needs GPUs and those weights.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rolecraft.errors import UserError, did_you_mean
 from rolecraft.systems._base import ROWS, Result, Study, StudyConfig, System, Verdict, put_row, row_key
+from rolecraft.systems.learning._cory_smoke import SMOLLM2
 
 if TYPE_CHECKING:
     from rolecraft._run import RunStore
@@ -81,6 +83,7 @@ CURVES = "curves"
 class Config(StudyConfig):
     """Seeds, arms and weights of the KL; the language, the model, and PPO."""
 
+    NO_FULL = SMOLLM2.config.NO_FULL
     seeds: tuple[int, ...] = (11, 12, 13, 14)
     arms: tuple[str, ...] = ("ppo", "ppo-noise", "cory", "no-transfer")
     """Some of `ARMS`, the three that the verdict needs among them."""
@@ -161,7 +164,8 @@ def train(
     Returns:
         Its policies by name, the one that is pioneer at the end first; and figures by iteration.
     """
-    from rolecraft.systems.learning._cory_training import distinct_share, make_trainer
+    from rolecraft.systems.learning._cory_training import make_trainer
+    from rolecraft.systems.learning._language_step import distinct_share
     from rolecraft.worlds._hinted_reply import PIONEER
 
     trainer, exchange, charge = make_trainer(config, ARMS[arm], eta, seed, task, base)
@@ -194,7 +198,8 @@ def examine(config: Config, policies: Mapping[str, TokenPolicy], eta: float, tas
 
 def measure(policy: TokenPolicy, task: Task, queries: Iterable[str], eta: float, seed: int) -> dict[str, float]:
     """Return task reward, exact KL to the base per answer, reward - eta * KL, distinct-2 and words of lone answers."""
-    from rolecraft.systems.learning._cory_training import answer_alone, distinct_share
+    from rolecraft.systems.learning._cory_training import answer_alone
+    from rolecraft.systems.learning._language_step import distinct_share
 
     asked = list(queries)
     texts, rows = answer_alone(policy, task, asked, seed)
@@ -302,4 +307,4 @@ def verdict(result: Result) -> Verdict:
     )
 
 
-STUDIES = {"chain": Study(Config, run, verdict), "chain-drawn": Study(DrawnConfig, run, verdict)}
+STUDIES = {"chain": Study(Config, run, verdict), "chain-drawn": Study(DrawnConfig, run, verdict), "smollm2": SMOLLM2}

@@ -7,7 +7,8 @@ Ours, as the paper's text was not at hand: the elimination rule (a rollout below
 it in the weighted reward; `concordant` is another), window and sharpness, and uniform weights for the first two steps.
 Adapted: a table of softmaxes that fills eight slots for twenty prompts, and five exact rubrics that conflict, for a
 language model and a judge. The thinking block before the answer has no counterpart here.
-Small: `rolecraft systems run moa`. Leave-one-out advantages: `--set baseline=rloo`; shaping of the guide's ratio:
+Small: `rolecraft systems run moa`; `--study smollm2` is a smoke run of a language model whose replies five rules rate,
+without the guide. Leave-one-out advantages: `--set baseline=rloo`; shaping of the guide's ratio:
 `--set shaping=0.1`.
 """
 
@@ -38,6 +39,7 @@ from rolecraft.learning.credit import (
     group_advantage,
 )
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row
+from rolecraft.systems.learning._moa_smoke import SMOLLM2
 from rolecraft.systems.learning._slot_replies import RUBRICS, SLOTS, VOCABULARY, SlotReplies, put_guide
 
 if TYPE_CHECKING:
@@ -68,11 +70,7 @@ SLACK = 0.02
 class Config(StudyConfig):
     """A policy over slot replies, trained under several scalarisers."""
 
-    NO_FULL = (
-        "the paper trains a model of 8 billion weights on GPUs with a language model as judge of each rubric, and "
-        "reports it on a par with GPT-4o on PersonaGym and about 21% above it on RoleMRC; neither those benchmarks nor "
-        "its rubric prompts are here; a judge's rubrics go in as Trainer(objectives=...) with make_rule('moa')"
-    )
+    NO_FULL = SMOLLM2.config.NO_FULL
     seeds: tuple[int, ...] = tuple(range(10))
     prompts: int = 20
     rollouts: int = 8
@@ -316,4 +314,4 @@ def verdict(result: Result) -> Verdict:
     )
 
 
-STUDIES = {"bandit": (Config, run, verdict)}
+STUDIES = {"bandit": (Config, run, verdict), "smollm2": SMOLLM2}

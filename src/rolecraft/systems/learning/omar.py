@@ -10,7 +10,8 @@ No discount pushes for a deal, and the last to offer may ask for all: a seat tha
 0.7 of the best surplus, as random divisions do; what is above that takes care of the other's values.
 The arms differ in the credit rule alone. `grpo` is what the paper warns of: the participants of a conversation as the
 group of samples, which makes any game of two a zero-sum one; where the game is zero-sum, it changes nothing.
-Small: `rolecraft systems run omar`. The paper's size needs GPUs and served models: see `Config.full`.
+Small: `rolecraft systems run omar`; `--study smollm2` is a smoke run of a language model that bargains with itself. The
+paper's size needs GPUs and served models: see `Config.NO_FULL`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from typing import TYPE_CHECKING, Any
 from rolecraft._run import derive_seed
 from rolecraft.errors import UserError
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row
+from rolecraft.systems.learning._omar_smoke import SMOLLM2
 
 if TYPE_CHECKING:
     from rolecraft._run import RunStore
     from rolecraft.learning.credit import Carry, CreditBatch, Stage
     from rolecraft.learning.trainer import Rows, Trainer
+    from rolecraft.systems.learning._omar_smoke import SmokeConfig
     from rolecraft.worlds import Episode
 
 SYSTEM = System(
@@ -56,6 +59,7 @@ MARGIN = 0.03
 class Config(StudyConfig):
     """Two seats divide three lots in six utterances."""
 
+    NO_FULL = SMOLLM2.config.NO_FULL
     seeds: tuple[int, ...] = tuple(range(5))
     seats: int = 2
     """2 or 3."""
@@ -97,21 +101,6 @@ class Config(StudyConfig):
                 f"{self.updates}, {self.episodes}, {self.epochs} and {self.tests}."
             )
 
-    @classmethod
-    def full(cls) -> Config:
-        """Say what the paper's size takes.
-
-        Raises:
-            UserError: Always: no machine of this project holds the models.
-        """
-        raise UserError(
-            "omar at the paper's size trains Qwen2.5-7B on SOTOPIA (worlds.SocialScene, up to 20 "
-            "turns, all participants of a scene in one batch; vLLM for rollouts; a served judge with the rubric "
-            "'sotopia-eval-v1' through measures.judge_scene and learning.social_reward; a second one as TurnJudge) and "
-            "Qwen3-4B on Werewolf, on several GPUs of 80 GB; expected: win rate about 55% to 72%. Here: change single "
-            "fields of the small study by --set FIELD=VALUE."
-        )
-
 
 @dataclass(frozen=True)
 class ParticipantsAsGroup:
@@ -133,7 +122,7 @@ class ParticipantsAsGroup:
         return group(replace(batch, keys=keys), carry)
 
 
-def credit_rule(config: Config, rule: str) -> list[Stage]:
+def credit_rule(config: Config | SmokeConfig, rule: str) -> list[Stage]:
     """Return the stages of a rule."""
     from rolecraft.learning import TURN_KEEP
     from rolecraft.learning.credit import BilevelGae, Gae, Whiten
@@ -221,7 +210,7 @@ def make_trainer(config: Config, arm: str, seed: int) -> Trainer:
     return Trainer(make, policy, credit_rule(config, rule), training, seed=derive_seed("omar", seed, "train"))
 
 
-def judged(config: Config, rows: Rows) -> tuple[Rows, float]:
+def judged(config: Config | SmokeConfig, rows: Rows) -> tuple[Rows, float]:
     """Flag degenerate turns; return rows with `turn_keep` and the share that is flagged.
 
     Raises:
@@ -343,4 +332,4 @@ def _mean(values: Any) -> float:
     return float(np.mean(list(values)))
 
 
-STUDIES = {"bargaining": (Config, run, verdict)}
+STUDIES = {"bargaining": (Config, run, verdict), "smollm2": SMOLLM2}

@@ -11,7 +11,8 @@ on other maps teaches it to follow a workflow text; without a skill it walks at 
 of Seed1.8. The paper's lambda, 0.001, belongs to a 7B model's scale of a token: a second, 100 times as large, is run
 beside it, and it is the one that the verdict looks at. A teacher is as good as its base follows a skill: every seed
 measures the base alone and told the answer. Walls, warm start and step size were chosen on seeds 1 to 3.
-Small: `rolecraft systems run skill-sd`. The paper's size is not offered: it needs GPUs, AppWorld, and a served model as
+Small: `rolecraft systems run skill-sd`; `--study smollm2` is a smoke run in which a language model with its skills in
+the prompt is its own teacher. The paper's size is not offered: it needs GPUs, AppWorld, and a served model as
 `ModelWriter`; the call is `SkillTeacher`.
 """
 
@@ -26,6 +27,7 @@ import numpy as np
 from rolecraft._run import derive_seed
 from rolecraft.errors import UserError
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row
+from rolecraft.systems.learning._skill_sd_smoke import SMOLLM2
 
 if TYPE_CHECKING:
     from rolecraft._run import RunStore
@@ -84,6 +86,7 @@ ARMS: Mapping[str, Arm] = {
 class Config(StudyConfig):
     """One base model; each seed draws its own tasks."""
 
+    NO_FULL = SMOLLM2.config.NO_FULL
     seeds: tuple[int, ...] = tuple(range(10, 15))
     tasks: int = 12
     """Maps of training. Dossier: 12 or 24."""
@@ -332,4 +335,4 @@ def verdict(result: Result) -> Verdict:
     )
 
 
-STUDIES = {"key-door": (Config, run, verdict)}
+STUDIES = {"key-door": (Config, run, verdict), "smollm2": SMOLLM2}

@@ -8,8 +8,9 @@ Adapted: a table of preferences and a grid for Qwen2.5-7B and ALFWorld, so that 
 a rule (the distance to the goal), with noise in its labels for a language model's mistakes. The published lambda is not
 known; 0.5 here. The step size was chosen on seeds 1 to 4 so that GRPO learns about as fast as in the pilot.
 On the grid every action but a bump changes the distance to the goal, so that exploration (E) is a first bump only.
-Small: `rolecraft systems run triage` (grid, then loops). The paper's size is not offered: Qwen2.5-7B on ALFWorld and
-WebShop with a served Qwen3-8B as `ModelRoleJudge` needs GPUs and those benchmarks; the call is `triage_credit`.
+Small: `rolecraft systems run triage` (grid, then loops); `--study smollm2` is a smoke run of a language model. The
+paper's size is not offered: Qwen2.5-7B on ALFWorld and WebShop with a served Qwen3-8B as `ModelRoleJudge` needs GPUs
+and those benchmarks; the call is `triage_credit`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 from rolecraft.errors import UserError
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row
+from rolecraft.systems.learning._triage_smoke import SMOLLM2
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -115,12 +117,6 @@ def triage_credit(
     return TriageCredit(spread_segments(spans, segment, np.asarray(mask)), table, result.info)
 
 
-NO_FULL = (
-    "the paper trains Qwen2.5-7B on GPUs with Qwen3-8B as judge and reports, against GRPO, 87.5 / 79.6 on ALFWorld, "
-    "48.1 / 43.3 on Search-QA and 77.2 / 70.1 on WebShop; these benchmarks are not here; the call is triage_credit"
-)
-
-
 # (a) The grid: does it learn faster, and how much noise can its judge have?
 
 NOISE: Mapping[str, float] = {"triage": 0.0, "noise-30": 0.3, "noise-60": 0.6, "noise-80": 0.8, "noise-100": 1.0}
@@ -147,7 +143,7 @@ def make_arm(name: str) -> Arm:
 class GridConfig(StudyConfig):
     """A new map per seed, one group of rollouts per update."""
 
-    NO_FULL = NO_FULL
+    NO_FULL = SMOLLM2.config.NO_FULL
     seeds: tuple[int, ...] = tuple(range(10, 20))
     size: int = 6
     shortest: int = 8
@@ -396,4 +392,5 @@ def _beyond(result: Result, without: str, full: str, base: str) -> Interval:
 STUDIES = {
     "grid": (GridConfig, run_grid, verdict_grid),
     "loops": (LoopsConfig, run_loops, verdict_loops),
+    "smollm2": SMOLLM2,
 }
