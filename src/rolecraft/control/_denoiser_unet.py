@@ -14,6 +14,18 @@ from flax import linen as nn
 from jax import numpy as jnp
 
 
+def mish(x: jax.Array) -> jax.Array:
+    """Return x tanh(log(1 + e^x)) (Misra, arXiv 1908.08681), of x's shape.
+
+    With w = e^x (e^x + 2) it is x w / (w + 2): one exponential, where `jax.nn.mish` takes one, a logarithm and a tanh,
+    a third of a small network's time on a CPU.
+    """
+    # From 20 on the quotient is 1 in float32; the exponential of more would overflow.
+    e = jnp.exp(jnp.minimum(x, 20.0))
+    w = e * (e + 2.0)
+    return x * (w / (w + 2.0))
+
+
 class TemporalConv(nn.Module):
     """Convolution along time, zero-padded, of x (B, H, channels) to (B, H / stride, features)."""
 
@@ -40,9 +52,9 @@ class ResidualBlock(nn.Module):
     def __call__(self, x: jax.Array, embedding: jax.Array) -> jax.Array:
         """Apply it to x (B, H, channels) and embedding (B, e)."""
         groups = math.gcd(8, self.features)
-        h = jax.nn.mish(nn.GroupNorm(groups)(TemporalConv(self.features)(x)))
-        h = h + nn.Dense(self.features)(jax.nn.mish(embedding))[:, None]
-        h = jax.nn.mish(nn.GroupNorm(groups)(TemporalConv(self.features)(h)))
+        h = mish(nn.GroupNorm(groups)(TemporalConv(self.features)(x)))
+        h = h + nn.Dense(self.features)(mish(embedding))[:, None]
+        h = mish(nn.GroupNorm(groups)(TemporalConv(self.features)(h)))
         skip = x if x.shape[-1] == self.features else nn.Dense(self.features)(x)
         return h + skip
 
@@ -67,10 +79,10 @@ class TemporalUnet(nn.Module):
     def __call__(self, x: jax.Array, level: jax.Array, condition: jax.Array, keep: jax.Array) -> jax.Array:
         """Apply it; where keep is 0 the embedding of the condition is 0, whatever the condition."""
         width, size = self.width, x.shape[-1]
-        time = nn.Dense(width)(jax.nn.mish(nn.Dense(4 * width)(step_embedding(level, width))))
+        time = nn.Dense(width)(mish(nn.Dense(4 * width)(step_embedding(level, width))))
         asked = condition
         for features in (width, 4 * width):
-            asked = jax.nn.mish(nn.Dense(features)(asked))
+            asked = mish(nn.Dense(features)(asked))
         asked = keep[:, None] * nn.Dense(width)(asked)
         embedding = jnp.concatenate([time, asked], axis=-1)
         passed: list[jax.Array] = []
@@ -87,7 +99,7 @@ class TemporalUnet(nn.Module):
             x = jnp.concatenate([x, passed.pop()], axis=-1)
             x = ResidualBlock(features)(x, embedding)
             x = ResidualBlock(features)(x, embedding)
-        x = jax.nn.mish(nn.GroupNorm(math.gcd(8, width))(TemporalConv(width)(x)))
+        x = mish(nn.GroupNorm(math.gcd(8, width))(TemporalConv(width)(x)))
         found: jax.Array = nn.Dense(size)(x)
         return found
 

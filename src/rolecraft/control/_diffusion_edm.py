@@ -138,10 +138,7 @@ def edm_sample(
         UserError: If the sampler is unknown or the levels do not fall to 0.
     """
     levels = np.asarray(sigmas, dtype=np.float32)
-    if sampler not in SAMPLERS:
-        raise UserError(
-            f"sampler {sampler!r} is unknown; expected one of {', '.join(SAMPLERS)}.{did_you_mean(sampler, SAMPLERS)}"
-        )
+    check_sampler(sampler)
     if levels.ndim != 1 or len(levels) < 2 or levels[-1] != 0 or not (np.diff(levels) < 0).all():
         raise UserError(f"sigmas: expected shape (N + 1,), N >= 1, falling to 0, got {levels}.")
     count = len(levels) - 2
@@ -156,6 +153,18 @@ def edm_sample(
 
         (x, _), _ = jax.lax.scan(advance, (x, jnp.zeros_like(x)), (*map(jnp.asarray, inputs), keys))
     return denoise(x, jnp.full(x.shape[:1], levels[-2]))
+
+
+def check_sampler(name: str) -> None:
+    """Refuse the name of a sampler that there is none of.
+
+    Raises:
+        UserError: If there is none.
+    """
+    if name not in SAMPLERS:
+        raise UserError(
+            f"sampler {name!r} is unknown; expected one of {', '.join(SAMPLERS)}.{did_you_mean(name, SAMPLERS)}"
+        )
 
 
 def _euler(denoise: Denoise, x: Any, old: Any, last: Any, here: Any, after: Any, second: Any, key: Any) -> Any:

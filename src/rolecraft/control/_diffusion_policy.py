@@ -19,6 +19,7 @@ from rolecraft.control._denoiser_gpt import GptDenoiser
 from rolecraft.control._diffusion_edm import (
     Sampler,
     SigmaSchedule,
+    check_sampler,
     denoised,
     edm_sample,
     edm_target,
@@ -78,6 +79,7 @@ class DiffusionPolicyConfig:
                 f"{self.sigma_data}."
             )
         sigma_schedule(self.schedule, self.steps, self.sigma_min, self.sigma_max)
+        check_sampler(self.sampler)
 
     @property
     def network(self) -> GptDenoiser:
