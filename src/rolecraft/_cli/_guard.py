@@ -1,4 +1,4 @@
-"""`rolecraft guard check|lint|diff`."""
+"""`rolecraft guard check|lint|diff|generate|audit`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rolecraft.guard import ToolDifference, ToolSchema
 
 app = typer.Typer(
-    help="Check calls against policies, and policies themselves.", no_args_is_help=True, rich_markup_mode=None
+    help="Check calls against policies, policies themselves, and what teams make of changed role texts.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -115,6 +117,108 @@ def diff(
                   "unknown": "may allow more than {}: that could be neither shown nor refuted"}  # fmt: skip
         typer.echo(f"{new} {joined[found.relation].format(old)}.")
     raise typer.Exit(1 if found.widens else 0)
+
+
+@app.command()
+def generate(
+    tools: Annotated[Path, typer.Argument(metavar="TOOLS.json", help="Schemas of the tools, as for --tools.")],
+    task: Annotated[str, typer.Option(help="What the user wants, in words.")],
+    out: Annotated[Path, typer.Option(metavar="POLICY.yaml", help="Where the policy is written.")],
+    model: Annotated[str, typer.Option(metavar="MODEL", help="Who writes it.")] = "local:smollm2",
+    base: Annotated[
+        Path | None, typer.Option(metavar="POLICY", help="What people wrote: its rules stay, and go first.")
+    ] = None,
+    role: Annotated[str, typer.Option(metavar="ROLE", help="Whose rules are written. Default: everybody's.")] = "",
+    tries: Annotated[int, typer.Option(help="Most replies that are asked for.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of the replies after the first.")] = 0,
+    json: Json = False,
+) -> None:
+    """Let a model write the rules for one task: only what the task needs, checked and linted before it is written.
+
+    What the model writes comes after the rules of --base. If no reply can be used, the file allows what --base allows,
+    and without one nothing.
+
+    Exit code: 0 if the model wrote rules, 1 if it did not, 2 if a file or the model cannot be used.
+    """
+    import yaml
+
+    from rolecraft._files import write_atomic
+    from rolecraft.guard import PolicyWriter, load_policy, read_tools
+    from rolecraft.models import load_model
+
+    written = None if base is None else load_policy(base)
+    writer = PolicyWriter(load_model(model), task, read_tools(tools), written, role, tries, seed=seed)
+    made = writer.write()
+    row = {"description": f"written by {model} for: {task}", **made.policy.row()}
+    write_atomic(out, yaml.safe_dump(row, sort_keys=False, allow_unicode=True))
+    if json:
+        print_json({
+            "out": str(out), "failed": made.failed, "tries": [each._asdict() for each in made.tries],
+            "policy": made.policy.row(), "findings": [asdict(each) for each in made.findings],
+            "ungrounded": list(made.ungrounded),
+        })  # fmt: skip
+        raise typer.Exit(1 if made.failed else 0)
+    tried = [{"try": number, **each._asdict()} for number, each in enumerate(made.tries, 1)]
+    print_table(tried, ["try", "kind", "reason"], wrap=["reason"])
+    if made.failed:
+        what = f"what {base} allows" if base else "nothing"
+        typer.echo(
+            f"error: {made.failed}. {out} allows {what}; try another --model, or write the rules by hand.", err=True
+        )
+        raise typer.Exit(1)
+    if made.findings:
+        rows = [asdict(each) for each in made.findings]
+        print_table(rows, ["where", "kind", "severity", "message"], wrap=["message"])
+    for each in made.ungrounded:
+        typer.echo(f"Not in the task, so look at it: {each}")
+    typer.echo(
+        f"{out}: {len(made.policy.rules(role or None))} tools may be called under rules; all others are blocked."
+    )
+
+
+@app.command()
+def audit(
+    file: Annotated[Path, typer.Argument(metavar="TEAM.yaml", help="Team, canary policies and tasks.")],
+    model: Annotated[
+        str,
+        typer.Option(metavar="MODEL", help="Who plays the members; graded is the scripted member. Default: file's."),
+    ] = "",
+    encoder: Annotated[str, typer.Option(help="Of the similarity of texts: minilm, or words (no model).")] = "minilm",
+    seed: Annotated[int, typer.Option(help="Of edits and runs.")] = 0,
+    json: Json = False,
+) -> None:
+    """Measure how far changed role texts make a team break harmless canary policies, and what a guard saves.
+
+    Rates are shown as not refused / partial / full with the 95 % interval of the last. Exit code: 0 if no text at the
+    asked similarity raised full violations by more than chance, 1 if one did, 2 if the file cannot be used.
+    """
+    import warnings
+
+    from rolecraft.guard.audit import read_audit
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the report lists them
+        report = read_audit(file, model=model or None, encoder=encoder).run(seed)
+    if json:
+        print_json(report.plain())
+    else:
+        rows = [
+            {"text": row["arm"], "level": row["level"], "where": row["where"], "similarity": f"{row['similarity']:.2f}"}
+            | {name.replace("_", " "): f"{row[name][0]:.0%}" for name in ("not_refused", "partial", "full")}
+            | {"interval": f"{row['full'][1]:.0%} to {row['full'][2]:.0%}", "probes": row["n"]}
+            for row in report.plain()["rows"]
+        ]
+        print_table(rows, list(rows[0]))
+        before, after, alarms = report.generated.rate("full"), report.guarded.rate("full"), report.clean.false_alarms
+        if report.worst_role:
+            typer.echo(f"The text that matters most at the agent level: {report.worst_role}.")
+        typer.echo(
+            f"Guard: full violations under generated texts {before.estimate:.0%} before, {after.estimate:.0%} with it; "
+            f"false alarms {alarms.estimate:.1%} (at most {alarms.high:.1%})."
+        )
+        for note in report.warnings:
+            typer.echo(f"Note: {note}.")
+    raise typer.Exit(1 if report.weak else 0)
 
 
 def _row(each: ToolDifference) -> dict[str, Any]:

@@ -179,6 +179,7 @@ def _asides(notes: Mapping[str, Any]) -> Iterator[str]:
     for order in notes.get("interventions", {}).get("applied", ()):
         detail = next((f": {order[name]}" for name in ("text", "role", "factor", "action") if name in order), "")
         yield f"intervention {order['id']}, {order['what']}{detail}"
+    yield from _refusals(notes.get("guard") or {})
     if notes.get("held"):
         yield f"held to its role: {notes['held']}"
     for reason in notes.get("failures", ()):
@@ -190,6 +191,15 @@ def _asides(notes: Mapping[str, Any]) -> Iterator[str]:
             f"in role {drift['role']}: projection {cell_text(drift['projection'])}, score {cell_text(drift['score'])}, "
             f"limit {cell_text(limit)}" + (" DRIFTED" if drifted else "")
         )
+
+
+def _refusals(said: Mapping[str, Any]) -> Iterator[str]:
+    for row in said.get("decisions", ()):
+        if row["effect"] != "allow":
+            tried = cell_text(row.get("arguments", ""))
+            yield f"guard, {row['effect']}: {row['tool']} {tried} by {row['rule']}: {row['reason']}"
+    if said.get("passed"):
+        yield "the guard let nothing pass that was tried: the turn was passed"
 
 
 def _print(found: dict[str, Any]) -> None:

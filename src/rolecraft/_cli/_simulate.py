@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +13,11 @@ from rolecraft._cli._output import print_json, print_table
 
 if TYPE_CHECKING:
     from rolecraft._run import RunView
+    from rolecraft.guard import RoleGuards
     from rolecraft.simulate import SimulationStudy
 
-ARM_COLUMNS = ("arm", "episodes", "steps", "fallbacks", "failures", "interventions", "ended", "outcomes")
+ARM_COLUMNS = ("arm", "episodes", "steps", "fallbacks", "failures", "interventions", "refused", "ended", "outcomes")
+GUARD_COLUMNS = ("arm", "role", "tool", "allow", "block", "stop", "rules")
 DRIFT_COLUMNS = (
     "arm", "role", "messages", "read", "projection", "score", "agents", "drifted", "control", "held",
 )  # fmt: skip
@@ -65,20 +68,24 @@ def simulate(
 
 def describe(run: RunView) -> dict[str, Any]:
     """Return what came out of a simulation so far: figures, drift, failures, cost."""
-    from rolecraft.simulate import read_cost, read_drift, read_episodes, read_failures, summarise, summarise_drift
+    from rolecraft import simulate as parts
+    from rolecraft.guard import summarise_decisions
 
+    decided = summarise_decisions(parts.read_decisions(run))
     return {
-        **summarise(read_episodes(run)),
-        "drift": summarise_drift(read_drift(run)),
-        "failures": read_failures(run),
-        "cost": read_cost(run),
+        **parts.summarise(parts.read_episodes(run)),
+        **({"guard": decided} if decided else {}),
+        "drift": parts.summarise_drift(parts.read_drift(run)),
+        "failures": parts.read_failures(run),
+        "cost": parts.read_cost(run),
     }
 
 
 def print_summary(found: dict[str, Any]) -> None:
     """Print what `describe` returns."""
     arms = [{**arm, **{name: _counts(arm[name]) for name in ("ended", "outcomes")}} for arm in found["arms"]]
-    print_table(arms, ARM_COLUMNS, wrap=["outcomes"])
+    columns = [name for name in ARM_COLUMNS if name != "refused" or any(name in arm for arm in arms)]
+    print_table(arms, columns, wrap=["outcomes"])
     if any(row["low"] or row["high"] for row in found["rewards"]):  # nothing is earned in every world
         print_table(
             found["rewards"], REWARD_COLUMNS, title="reward per agent; gain over the last arm, paired by episode"
@@ -86,12 +93,24 @@ def print_summary(found: dict[str, Any]) -> None:
     if found["drift"]:
         rows = [{**row, "held": _counts(row["held"])} for row in found["drift"]]
         print_table(rows, DRIFT_COLUMNS, title="drift; control: what a random direction would have called drifted")
+    if found.get("guard"):
+        print_decisions(found["guard"])
     if found["failures"]:
         print_table(found["failures"], ["arm", "number", "step", "agent", "reason"], title="ended by a failure",
                     wrap=["reason"])  # fmt: skip
     print(cost_line(found["cost"]))
     if found["unscreened"]:
         print(f"NOT SCREENED, let in by allow_unscreened: {', '.join(found['unscreened'])}")
+
+
+def print_decisions(found: Sequence[Mapping[str, Any]], refused: bool = False) -> None:
+    """Print what `rolecraft.guard.summarise_decisions` returns, perhaps of refusals alone."""
+    rows = [{**row, "rules": _counts(row["rules"])} for row in found]
+    columns = [name for name in GUARD_COLUMNS if name != "stop" or any(row["stop"] for row in rows)]
+    columns = [name for name in columns if name != "arm" or "arm" in rows[0]]
+    columns = [name for name in columns if name != "allow" or not refused]
+    title = "what guards decided (decisions.jsonl); rules: which refused, and how often"
+    print_table(rows, columns, title=title, wrap=["rules"])
 
 
 def cost_line(cost: dict[str, Any]) -> str:
@@ -108,19 +127,27 @@ def _counts(counted: dict[str, int]) -> str:
     return "; ".join(f"{name}: {count}" for name, count in counted.items())
 
 
+def _named(guards: RoleGuards, role: str) -> str:
+    policy = guards.policies.get(role)
+    return f"{policy.name} {policy.version}" if policy else "none"
+
+
 def _forecast(study: SimulationStudy, as_json: bool) -> None:
     from dataclasses import asdict
 
     from rolecraft.simulate import Forecast, check_study, study_model
+    from rolecraft.simulate._cast import study_guards
 
     model = study_model(study)
     cast, seatings = check_study(study, model)
+    guards = study_guards(study, cast)
     forecast = asdict(Forecast.of(study, cast, model))
     parts = [
         {
             "role": name,
             "played_by": part.conditioner,
             "strength": part.strength,
+            **({"guard": _named(guards, name)} if guards else {}),
             "screened": part.screened,
             "note": part.note,
         }
@@ -130,7 +157,7 @@ def _forecast(study: SimulationStudy, as_json: bool) -> None:
     if as_json:
         print_json({"cast": parts, "episodes": games, "arms": dict(study.arms), "forecast": forecast})
         return
-    print_table(parts, ["role", "played_by", "strength", "screened", "note"], wrap=["note"])
+    print_table(parts, list(parts[0]), wrap=["note"])
     print_table(games[:8], list(games[0]))
     limits = {"steps": study.limit, **study.limits.model_dump(exclude_none=True)}
     most = ", ".join(f"{value:,} {name}" for name, value in limits.items())

@@ -10,13 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rolecraft._cli._output import cell_text, print_json, print_table
+from rolecraft._cli._simulate import print_decisions
 
 if TYPE_CHECKING:
     from rolecraft._run import RunView
     from rolecraft.learning.trainer import TrainStudy
 
 MARKS = "▁▂▃▄▅▆▇█"
-FIRST_CURVES = ("outcome/", "length", "entropy", "kl", "grad_norm", "advantage_square", "clipped", "value_loss")
+FIRST_CURVES = (
+    "outcome/",
+    "length",
+    "entropy",
+    "kl",
+    "grad_norm",
+    "advantage_square",
+    "clipped",
+    "value_loss",
+    "guard_",
+)
 """Which figures of the iterations are printed, by how their names begin (after a policy's name); `--json` has all."""
 
 
@@ -54,11 +65,13 @@ def train(
 
 def describe(run: RunView) -> dict[str, Any]:
     """Return the curves of a training run, and its checkpoints."""
-    from rolecraft.learning.trainer import checkpoints, read_curves
+    from rolecraft.guard import summarise_decisions
+    from rolecraft.learning.trainer import checkpoints, read_curves, read_refusals
     from rolecraft.learning.trainer._run import FOLDER
 
     found = [int(folder.name) for folder in checkpoints(run.directory / FOLDER)]
-    return {**read_curves(run), "checkpoints": found}
+    refused = summarise_decisions(read_refusals(run))
+    return {**read_curves(run), "checkpoints": found, **({"guard": refused} if refused else {})}
 
 
 def print_training(found: Mapping[str, Any]) -> None:
@@ -66,6 +79,8 @@ def print_training(found: Mapping[str, Any]) -> None:
     print_table(curves(found["iterations"], FIRST_CURVES), ["figure", "first", "last", "course"], title="training")
     if found["evaluations"]:
         print_table(curves(found["evaluations"]), ["figure", "first", "last", "course"], title="evaluation")
+    if found.get("guard"):
+        print_decisions(found["guard"], refused=True)
     for row in found["alarms"][-3:]:
         print(f"alarm in iteration {row['iteration']}: {'; '.join(row['alarms'])}" + (" STOPPED" * row["stopped"]))
     print(f"checkpoints: {', '.join(map(str, found['checkpoints'])) or 'none'}")

@@ -41,7 +41,8 @@ class LanguagePolicy:
 
     The notes of an act hold, where they apply: `tokens`, `prompt_tokens`, `end` and `note` of the replies;
     `probability` of a drawn choice; `memory` (the state); `thought`; `tools` (every call and its result); `parse`
-    (`status` ok, repaired or failed, `reason`, and how often it was asked `again`); `failure` (why there is no answer).
+    (`status` ok, repaired or failed, `reason`, and how often it was asked `again`); `failure` (why there is no answer);
+    `guard` (what the guard of the tools decided). Where that guard ends the episode, the act has failed.
     Thoughts, memories and results of tools are in the notes and in this agent's own prompts, and nowhere else.
 
     A reply that is empty or holds no action is asked for again `repairs` times, with the reason; where actions are
@@ -105,7 +106,7 @@ class LanguagePolicy:
         while waiting:
             replies = self._replies(waiting)
             waiting = [one for one, reply in zip(waiting, replies, strict=True) if self._go_on(one, reply)]
-        self._choose_among_legal([one for one in decisions if not one.writes and not one.failed])
+        self._choose_among_legal([one for one in decisions if not (one.writes or one.failed or one.stopped)])
         return [one.act() for one in decisions]
 
     def _begin(self, views: Sequence[View]) -> list[_Decision]:
@@ -161,7 +162,7 @@ class LanguagePolicy:
         if calls is not None and one.tools and one.tools.left:
             one.think(one.tools.thought(text))
             one.complain(text, one.tools.run(calls))
-            return True
+            return not one.tools.stopped
         if not one.writes:
             one.think(text)
             one.complain(text, "Now reply with one of your actions and nothing else.")
@@ -225,6 +226,10 @@ class _Decision:
     def failed(self) -> bool:
         return "failure" in self.notes
 
+    @property
+    def stopped(self) -> str:
+        return self.tools.stopped if self.tools else ""
+
     def next_seed(self) -> int:
         return derive_seed(self.view.seed, "reply", self.asked) if self.asked else self.view.seed
 
@@ -273,7 +278,11 @@ class _Decision:
         return False
 
     def act(self) -> Act:
-        return Act(self.action, self.notes | ({"tools": self.tools.notes()} if self.tools else {}))
+        notes = self.notes | ({"tools": self.tools.notes()} if self.tools else {})
+        if self.tools and self.tools.guard and (decided := self.tools.guard.notes()):
+            notes["guard"] = decided
+        failed = f"the guard ended the episode: {self.stopped}" if self.stopped else ""
+        return Act(self.action, notes, failed)
 
 
 def _legal_actions(view: View) -> str:

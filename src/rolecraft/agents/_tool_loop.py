@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from rolecraft.agents._call_rules import CallRules
 from rolecraft.agents._calls import ParsedCalls, parse_calls
@@ -23,6 +23,31 @@ _REQUEST = (
 )
 
 
+class CallGuard(Protocol):
+    """Decides about the calls of agents; `rolecraft.guard.RoleGuards` does."""
+
+    def begin(self, view: View, notes: Mapping[str, Any] | None = None) -> TurnOfCalls | None:
+        """Return what decides during one turn; None where the agent may call whatever it has."""
+        ...
+
+
+class TurnOfCalls(Protocol):
+    """Decides about the calls of one turn."""
+
+    @property
+    def stopped(self) -> str:
+        """Why nothing more is done, by this agent, in this episode; an empty text as long as it may go on."""
+        ...
+
+    def carry_out(self, name: str, arguments: Mapping[str, Any], run: Callable[..., Any]) -> tuple[Any, str]:
+        """Make a call, or not; return what it gave, and why it was not made (an empty text if it was)."""
+        ...
+
+    def notes(self) -> dict[str, Any]:
+        """Return what goes into the notes of the act as `guard`; empty if nothing does."""
+        ...
+
+
 @dataclass(frozen=True)
 class ToolLoop:
     """The tools of agents, and the limits on their use within one turn.
@@ -37,6 +62,8 @@ class ToolLoop:
         most_calls: Most calls in one turn.
         rounds: Most replies with calls in one turn; then the agent must act.
         width: Characters of a result that are shown and recorded; the rest is cut off.
+        guard: Decides about every call; one that it blocks is not made and counts as refused, and the agent is told
+            why. None: what fits the schema is called.
 
     Raises:
         UserError: If a limit is below 1.
@@ -46,6 +73,7 @@ class ToolLoop:
     most_calls: int = 4
     rounds: int = 3
     width: int = 1000
+    guard: CallGuard | None = None
 
     def __post_init__(self) -> None:
         if min(self.most_calls, self.rounds, self.width) < 1:
@@ -57,7 +85,7 @@ class ToolLoop:
     def begin(self, view: View) -> ToolTurn | None:
         """Return the use of tools in one turn; None where the agent has no tools."""
         registry = self.registry if isinstance(self.registry, ToolRegistry) else self.registry(view)
-        return ToolTurn(self, registry) if registry else None
+        return ToolTurn(self, registry, self.guard.begin(view) if self.guard else None) if registry else None
 
 
 @dataclass
@@ -66,9 +94,10 @@ class ToolTurn:
 
     loop: ToolLoop
     registry: ToolRegistry
+    guard: TurnOfCalls | None = None
     rounds: int = 0
     records: list[dict[str, Any]] = field(default_factory=list)
-    """Calls in order: what was asked for, and its result, or `refused` with the kind of `VIOLATIONS`."""
+    """Calls in order: what was asked for, and its result, or `refused` with the kind, of `VIOLATIONS` or `blocked`."""
 
     @property
     def request(self) -> str:
@@ -78,7 +107,12 @@ class ToolTurn:
     @property
     def left(self) -> bool:
         """Whether a further reply may call."""
-        return self.rounds < self.loop.rounds and len(self.records) < self.loop.most_calls
+        return not self.stopped and self.rounds < self.loop.rounds and len(self.records) < self.loop.most_calls
+
+    @property
+    def stopped(self) -> str:
+        """Why the guard lets nothing more happen; an empty text as long as it does."""
+        return self.guard.stopped if self.guard else ""
 
     def read(self, reply: str) -> ParsedCalls | None:
         """Return the calls of a reply; None where it has no call tag outside its thoughts."""
@@ -99,11 +133,15 @@ class ToolTurn:
         """Do the calls of one reply, put them on record, and return what the agent is shown."""
         rules = CallRules(self.registry, self.loop.most_calls - len(self.records), grounded=False)
         checked = rules.check(parsed.calls, "")
-        results, _ = execute(self.registry, checked.calls)
         lines = []
-        for result in results:
-            lines.append(_shown(result, self.loop.width))
-            self._record(result.call, {"result": lines[-1]} | ({"failed": True} if result.error else {}))
+        for call in checked.calls:
+            result, refusal = self._execute(call)
+            lines.append(_safe(f"Refused: {call.name} was {refusal}", self.loop.width) if refusal
+                         else _shown(result, self.loop.width))  # fmt: skip
+            if refusal:
+                self._record(call, {"refused": lines[-1], "kind": "blocked"})
+            else:
+                self._record(call, {"result": lines[-1]} | ({"failed": True} if result.error else {}))
         for flaw in checked.violations:
             lines.append(_safe(f"{'Note' if flaw.repaired else 'Refused'}: {flaw.message}", self.loop.width))
             if not flaw.repaired:
@@ -113,6 +151,20 @@ class ToolTurn:
             self._record(None, {"refused": lines[-1], "kind": "parse-error"})
         self.rounds += 1
         return "\n".join([*lines, "Go on." if self.left else "No calls are left; act now."])
+
+    def _execute(self, call: Call) -> tuple[ToolResult, str]:
+        """Make a call that the rules let pass; return its result, and why the guard did not let it happen."""
+        tool, guard, refusals = self.registry[call.name], self.guard, [""]
+        if guard is None or tool.run is None:
+            return execute(self.registry, [call])[0][0], ""
+        run = tool.run
+
+        def guarded(**arguments: Any) -> Any:
+            value, refusals[0] = guard.carry_out(call.name, arguments, run)
+            return value
+
+        [result], _ = execute(ToolRegistry([replace(tool, run=guarded)]), [call])
+        return result, refusals[0]
 
     def notes(self) -> dict[str, Any]:
         """Return the record for the notes of the act."""

@@ -88,7 +88,19 @@ def policy_diff(old: Policy, new: Policy, tools: Tools = None) -> PolicyDifferen
         for difference in compare_rules(before, after, old.rules(role), new.rules(role), role, tools):
             if role is None or replace(difference, role="") not in found:  # what everybody's rules say is said once
                 found.append(difference)
-    return PolicyDifference(tuple(found))
+    return PolicyDifference((*found, *_of_caps(old, new)))
+
+
+def _of_caps(old: Policy, new: Policy) -> list[ToolDifference]:
+    """Compare the caps on activations: without one anything goes, and bounds of different things are unknown."""
+    found = []
+    for role in (None, *dict.fromkeys([*old.caps, *new.caps])):
+        first, second = (policy.caps.get(role or "", policy.cap) for policy in (old, new))
+        if first == second:
+            continue
+        relation: Relation = "narrower" if first is None else "wider" if second is None else first.compared(second)
+        found.append(ToolDifference(role or "", "cap", relation, note="bounds of activations"))
+    return found
 
 
 def compare_rules(
@@ -190,10 +202,11 @@ def accept_update(
             for role in roles
             for difference in compare_rules(guard, after, guard.rules(role), new.rules(role), role, guard.tools)
         ]
+        found += _of_caps(state.policy, new)
         whole = PolicyDifference(tuple(found))
         approved = whole.widens and approve is not None and approve(whole) is True
         if not whole.widens or approved:
-            guard._state = guard._compile(new)
+            guard._first = guard._state = guard._compile(new)
     if whole.widens and not approved:
         worst = next(each for each in found if each.relation not in ("equal", "narrower"))
         shown = f", for example {worst.gained.arguments!r:.200}" if worst.gained else ""

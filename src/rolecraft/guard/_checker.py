@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -31,6 +31,16 @@ class _Tool(NamedTuple):
     """What happens when no rule decides."""
 
 
+class Update(NamedTuple):
+    """A rule that changed the rules."""
+
+    principal: str
+    tool: str
+    """Whose rule it is."""
+    place: int
+    """Of the rule among those of the tool, in the order they were tried then."""
+
+
 @dataclass(frozen=True)
 class _State:
     """All that a decision reads, replaced as a whole."""
@@ -40,6 +50,13 @@ class _State:
     table: Mapping[tuple[str | None, str], _Tool]
     principals: frozenset[str]
     """Those with entries of their own in the table."""
+    updates: tuple[Update, ...] = ()
+    """What rules have changed since the policy was put in place."""
+
+    def entries(self, principal: str, name: str) -> tuple[_Entry, ...]:
+        """Return what is tried for a call, in order."""
+        made = self.table.get((principal if principal in self.principals else None, name))
+        return () if made is None else made.entries
 
 
 class PolicyGuard:
@@ -63,7 +80,7 @@ class PolicyGuard:
         self._lock = threading.Lock()
         self._count = 0
         self.gate = Gate()
-        self._state = self._compile(policy)
+        self._first = self._state = self._compile(policy)
 
     @property
     def policy(self) -> Policy:
@@ -79,6 +96,32 @@ class PolicyGuard:
     def tools(self) -> Mapping[str, ToolSchema] | None:
         """Schemas of the tools, where they were given."""
         return self._tools
+
+    @property
+    def updates(self) -> tuple[Update, ...]:
+        """What rules have changed since the policy was put in place, in order."""
+        return self._state.updates
+
+    def resumed(self, updates: Iterable[Sequence[Any]]) -> PolicyGuard:
+        """Return another guard by the same policy, in which rules have made these updates already.
+
+        Args:
+            updates: As another guard's `updates` has them; lists, as JSON makes of them, will do.
+
+        Raises:
+            UserError: If the policy has no such rule, or it makes no update.
+        """
+        other = PolicyGuard.__new__(PolicyGuard)
+        other._tools, other._lock, other._count, other.gate = self._tools, threading.Lock(), 1, self.gate
+        first = self._first
+        other._first = other._state = first
+        for update in updates:
+            principal, tool, place = update
+            made = other._state.table.get((principal if principal in other._state.principals else None, tool))
+            if made is None or not 0 <= place < len(made.entries) or made.entries[place].rule.update is None:
+                raise UserError(f"the policy has no rule {place} of {tool!r} for {principal!r} that makes an update.")
+            other._update(principal, tool, made.entries[place], other._state)
+        return other
 
     def rules(self, principal: str | None) -> dict[str, tuple[Rule, ...]]:
         """Return the rules that hold for a principal now, in the order they are tried."""
@@ -120,7 +163,7 @@ class PolicyGuard:
                     strange = self._strange(arguments)
                     if strange:
                         return Decision("block", "arguments", strange, state.version)
-                    if entry.rule.update is not None and not self._update(principal, entry.rule, state):
+                    if entry.rule.update is not None and not self._update(principal, name, entry, state):
                         return None
                 return entry.decision
         return Decision(made.last, "default", _why_not(name, made, arguments), state.version)
@@ -149,7 +192,7 @@ class PolicyGuard:
         """
         fresh = self._compile(policy)
         with self.changing(timeout):
-            self._state = fresh
+            self._first = self._state = fresh
         return fresh.version
 
     @contextmanager
@@ -177,7 +220,7 @@ class PolicyGuard:
         }
         return _State(policy, version, table, frozenset(policy.roles))
 
-    def _update(self, principal: str, rule: Rule, state: _State) -> bool:
+    def _update(self, principal: str, name: str, entry: _Entry, state: _State) -> bool:
         """Put the rules of an update in place; False if the state is no longer the one the decision was made by."""
         with self._lock:
             if state is not self._state:
@@ -187,9 +230,11 @@ class PolicyGuard:
             table = dict(state.table)
             if principal not in state.principals:
                 table |= {(principal, tool): made for (who, tool), made in state.table.items() if who is None}
-            for tool, rules in (rule.update or {}).items():
+            for tool, rules in (entry.rule.update or {}).items():
                 table[principal, tool] = _compile_tool(tool, ordered(rules), state.policy, version)
-            self._state = _State(state.policy, version, table, state.principals | {principal})
+            place = next(n for n, one in enumerate(state.entries(principal, name)) if one is entry)
+            made = Update(principal, name, place)
+            self._state = _State(state.policy, version, table, state.principals | {principal}, (*state.updates, made))
             return True
 
     def _unknown(self, state: _State, name: str, arguments: dict[str, Any], made: _Tool | None) -> Decision | None:

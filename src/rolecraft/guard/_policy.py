@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rolecraft.errors import UserError, did_you_mean
+from rolecraft.guard._cap import Cap, make_cap
 from rolecraft.guard._schema import check_schema, strict
 from rolecraft.guard._values import NotPlain, plain_value
 
 Fallback = Literal["block", "stop", "ask"]
 FALLBACKS: tuple[Fallback, ...] = ("block", "stop", "ask")
-POLICY_FIELDS = ("default", "description", "format", "lists", "name", "roles", "tools")
-ROLE_FIELDS = ("description", "tools")
+POLICY_FIELDS = ("cap", "default", "description", "format", "lists", "name", "roles", "tools")
+ROLE_FIELDS = ("cap", "description", "tools")
 RULE_FIELDS = ("description", "effect", "fallback", "priority", "update", "when")
 HUMAN, GENERATED = 1, 100
 """Usual priorities of rules that a person wrote and of generated ones; lower ones are tried first."""
@@ -80,6 +81,12 @@ class Policy:
     default: Fallback = "block"
     """What happens to a call that no rule decides and whose last rule has no fallback of its own."""
     description: str = ""
+    cap: Cap | None = None
+    """How far activations may go, of all roles without a cap of their own."""
+    caps: Mapping[str, Cap] = field(default_factory=dict)
+    """By role."""
+    folder: Path | None = field(default=None, compare=False)
+    """Where its file lies, from which a cap's direction is found."""
 
     @property
     def version(self) -> str:
@@ -89,8 +96,11 @@ class Policy:
 
     def row(self) -> dict[str, Any]:
         """Return the policy as it may stand in a file; named lists are written out."""
-        roles = {role: {"tools": _rows(rules)} for role, rules in self.roles.items()}
-        return {"name": self.name, "default": self.default, "tools": _rows(self.tools), "roles": roles}
+        roles: dict[str, dict[str, Any]] = {role: {"tools": _rows(rules)} for role, rules in self.roles.items()}
+        for role, cap in self.caps.items():
+            roles.setdefault(role, {})["cap"] = cap.row()
+        whole = {"name": self.name, "default": self.default, "tools": _rows(self.tools), "roles": roles}
+        return whole | ({"cap": self.cap.row()} if self.cap else {})
 
     def rules(self, role: str | None) -> dict[str, tuple[Rule, ...]]:
         """Return the rules of a role in the order they are tried: everybody's and its own; None: everybody's alone."""
@@ -115,7 +125,8 @@ def load_policy(path: str | Path, lists: Mapping[str, list[Any]] | None = None) 
     """Read a policy from a YAML or JSON file; see `make_policy`."""
     from rolecraft._files import read_mapping
 
-    return make_policy(read_mapping(Path(path)), where=str(path), lists=lists)
+    made = make_policy(read_mapping(Path(path)), where=str(path), lists=lists)
+    return replace(made, folder=Path(path).parent)
 
 
 def make_policy(data: Any, *, where: str = "policy", lists: Mapping[str, list[Any]] | None = None) -> Policy:
@@ -143,8 +154,15 @@ def make_policy(data: Any, *, where: str = "policy", lists: Mapping[str, list[An
     for role, entry in _mapping(plain.get("roles", {}), f"{where}: roles").items():
         _fields(entry, ROLE_FIELDS, f"{where}: roles.{role}")
         roles[role] = _tools(entry.get("tools", {}), f"{where}: roles.{role}", named, room, MOST_UPDATES)
+    cap = make_cap(plain["cap"], f"{where}: cap") if "cap" in plain else None
+    caps = {
+        role: make_cap(entry["cap"], f"{where}: roles.{role}.cap")
+        for role, entry in (plain.get("roles") or {}).items()
+        if "cap" in entry
+    }
     default = _choice(plain.get("default", "block"), FALLBACKS, f"{where}: default")
-    return Policy(tools, roles, _words(plain, "name", where) or "policy", default, _words(plain, "description", where))
+    name, description = _words(plain, "name", where) or "policy", _words(plain, "description", where)
+    return Policy(tools, roles, name, default, description, cap, caps)
 
 
 def make_rules(data: Any, where: str = "rules") -> dict[str, tuple[Rule, ...]]:

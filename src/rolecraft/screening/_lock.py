@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from rolecraft._files import write_atomic
 from rolecraft.conditioning import Rung, usable_rung
@@ -17,6 +17,25 @@ from rolecraft.errors import LockError, did_you_mean
 from rolecraft.roles import Role
 from rolecraft.roles._role import describe
 from rolecraft.screening._verdict import Verdict
+
+
+class LockedCap(BaseModel):
+    """Bounds on how far a role's activations may go along its own direction, in units of the projection on it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at_least: FiniteFloat | None = None
+    at_most: FiniteFloat | None = None
+    site: int | None = Field(default=None, ge=0)
+    """Decoder block; None: the direction's own."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("a cap needs at_least or at_most")
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
+            raise ValueError(f"at_least {self.at_least:g} is above at_most {self.at_most:g}")
+        return self
 
 
 class LockedRole(BaseModel):
@@ -37,6 +56,8 @@ class LockedRole(BaseModel):
     guard: str | None = None
     """Path of the role's policy (see `rolecraft.guard`), relative to the lock; None: the inventory's."""
     guard_sha256: str | None = None
+    cap: LockedCap | None = None
+    """Bounds of activations, which hold beside the policy; one that the policy has for the role goes before it."""
     reason: str = ""
     """Why the verdict is not PASS, or what to know about it."""
 
@@ -78,6 +99,8 @@ class Admission:
     note: str = ""
     guard: Path | None = None
     """The policy that keeps the role within its bounds, if the lock names one."""
+    cap: LockedCap | None = None
+    """How far its activations may go, if the lock says."""
 
 
 class RolesLock:
@@ -111,6 +134,8 @@ class RolesLock:
         for entry in (data, *data["roles"].values()):
             if entry["guard"] is None:  # a lock without guards reads as it did before there were any
                 del entry["guard"], entry["guard_sha256"]
+            if entry.get("cap", ...) is None:
+                del entry["cap"]
         text = json.dumps(data, indent=1, ensure_ascii=False)
         write_atomic(self.path, text + "\n")
         return self.path
@@ -135,12 +160,15 @@ class RolesLock:
             direction = self.path.parent / entry.direction if entry.direction else None
             conditioner = entry.conditioner or "prompt"
             return Admission(
-                role, True, conditioner, rung, entry.strength, entry.site, direction, entry.reason, self._guard(role.id)
-            )
+                role, True, conditioner, rung, entry.strength, entry.site, direction, entry.reason,
+                self._guard(role.id), entry.cap,
+            )  # fmt: skip
         if (altered := self._guard_objection(role.id)) is not None:
             raise LockError(f"{self.path}: {altered} Name the policy again with `with_guard`.")
         if allow_unscreened:
-            return Admission(role, False, "prompt", rung, note=objection, guard=self._guard(role.id))
+            return Admission(
+                role, False, "prompt", rung, note=objection, guard=self._guard(role.id), cap=self.cap(role.id)
+            )
         raise LockError(f"{self.path}: {objection} Screen it, or pass --allow-unscreened, which marks all results.")
 
     def admit_all(
@@ -170,6 +198,41 @@ class RolesLock:
             raise LockError(f"{self.path}: no role {role!r} ({', '.join(self.content.roles)}).{near}")
         entry = self.content.roles[role].model_copy(update=named)
         return RolesLock(self.path, self.content.model_copy(update={"roles": {**self.content.roles, role: entry}}))
+
+    def guard(self, role_id: str) -> Path | None:
+        """Return the policy that the lock names for a role, its own or the inventory's; None if there is none.
+
+        Raises:
+            LockError: If it is missing, or was altered after it was locked.
+        """
+        if (altered := self._guard_objection(role_id)) is not None:
+            raise LockError(f"{self.path}: {altered} Name the policy again with `with_guard`.")
+        return self._guard(role_id)
+
+    def with_cap(self, role: str, **bounds: float | int | None) -> RolesLock:
+        """Return the lock with bounds on a role's activations; not yet saved.
+
+        Args:
+            role: Id of a locked role.
+            bounds: Fields of `LockedCap`: `at_least`, `at_most` and `site`.
+
+        Raises:
+            LockError: If the role is not in the lock, or the bounds are none.
+        """
+        if role not in self.content.roles:
+            near = did_you_mean(role, self.content.roles)
+            raise LockError(f"{self.path}: no role {role!r} ({', '.join(self.content.roles)}).{near}")
+        try:
+            cap = LockedCap.model_validate(bounds)
+        except ValidationError as error:
+            raise LockError(f"{self.path}: cap of {role!r}: {describe(error)}.") from None
+        entry = self.content.roles[role].model_copy(update={"cap": cap})
+        return RolesLock(self.path, self.content.model_copy(update={"roles": {**self.content.roles, role: entry}}))
+
+    def cap(self, role_id: str) -> LockedCap | None:
+        """Return the bounds on a role's activations; None if there are none."""
+        entry = self.content.roles.get(role_id)
+        return None if entry is None else entry.cap
 
     def _guard_entry(self, role_id: str) -> LockedRole | Lock:
         """Return whose guard holds for a role: its own entry, or else the whole lock."""

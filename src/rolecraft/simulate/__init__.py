@@ -10,6 +10,7 @@ from rolecraft.simulate._measured import MEASURES, read_measures
 from rolecraft.simulate._records import (
     UnfinishedEpisode,
     read_cost,
+    read_decisions,
     read_drift,
     read_episode,
     read_episodes,
@@ -17,7 +18,14 @@ from rolecraft.simulate._records import (
     read_unfinished,
 )
 from rolecraft.simulate._runner import Simulation, study_model
-from rolecraft.simulate._study import CONDITIONINGS, EpisodeLimits, Serving, SimulationStudy, read_study
+from rolecraft.simulate._study import (
+    CONDITIONINGS,
+    EpisodeLimits,
+    Serving,
+    SimulationGuard,
+    SimulationStudy,
+    read_study,
+)
 from rolecraft.simulate._summary import summarise, summarise_drift
 
 __all__ = [
@@ -31,6 +39,7 @@ __all__ = [
     "Said",
     "Serving",
     "Simulation",
+    "SimulationGuard",
     "SimulationStudy",
     "StudyDirector",
     "UnfinishedEpisode",
@@ -39,6 +48,7 @@ __all__ = [
     "export_episodes",
     "measure_run",
     "read_cost",
+    "read_decisions",
     "read_drift",
     "read_episode",
     "read_episodes",

@@ -15,6 +15,8 @@ from rolecraft.simulate._drift import DriftWatch, Said
 from rolecraft.worlds import Act, View
 
 if TYPE_CHECKING:
+    from rolecraft.conditioning import Intervention
+    from rolecraft.guard import GuardedPolicy
     from rolecraft.screening import Admission
 
 ASKED_AT_ONCE = 8
@@ -46,11 +48,17 @@ class DirectedPolicy:
     """Asks a `RolePolicy`, with the orders of a `StudyDirector` and of the drift watch carried out.
 
     All that was done is on record in the notes of the act: `interventions`, `drift`, `held`
-    (what the watch ordered), and `failures`, the tries to which the model gave no reply.
+    (what the watch ordered), `failures`, the tries to which the model gave no reply, and `guard`, what was decided
+    about actions. Whatever an agent does passes its guard, an order to `do` something included.
     """
 
     def __init__(
-        self, inner: RolePolicy, cast: Mapping[str, Admission], watch: DriftWatch | None = None, retries: int = 1
+        self,
+        inner: RolePolicy,
+        cast: Mapping[str, Admission],
+        watch: DriftWatch | None = None,
+        retries: int = 1,
+        guard: GuardedPolicy | None = None,
     ) -> None:
         """Bind a policy whose `adjust` is `adjust_part`.
 
@@ -59,8 +67,9 @@ class DirectedPolicy:
             cast: The roles it plays, by id.
             watch: Reads every message; None reads none.
             retries: How often a reply that did not come is asked for again, with another seed.
+            guard: Decides about actions; None: nothing does.
         """
-        self._inner, self._cast, self._watch, self._retries = inner, cast, watch, retries
+        self._inner, self._cast, self._watch, self._retries, self._guard = inner, cast, watch, retries, guard
 
     def act(self, views: Sequence[View]) -> list[Act]:
         """Answer every view; one that the server does not answer gets an act that has `failed`."""
@@ -69,6 +78,9 @@ class DirectedPolicy:
         acts = [Act(plan.answer or "") for plan in plans]
         for place, act in zip(asked, self._ask([plans[place].view for place in asked]), strict=True):
             acts[place] = act
+        if self._guard is not None:
+            may_ask = [plan.answer is None for plan in plans]
+            acts = self._guard.settle([plan.view for plan in plans], acts, self._ask, may_ask)
         noted = [replace(act, notes={**act.notes, **(plan.notes or {})}) for act, plan in zip(acts, plans, strict=True)]
         return self._watched(plans, noted)
 
@@ -143,8 +155,14 @@ class DirectedPolicy:
         return found
 
 
-def adjust_part(view: View, part: Part) -> Part:
-    """Return how a role is put on for one decision: the orders on its steering carried out."""
+def adjust_part(view: View, part: Part, caps: Mapping[str, tuple[Intervention, ...]] | None = None) -> Part:
+    """Return how a role is put on for one decision: the orders on its steering carried out, then the guard's caps."""
+    part = _ordered(view, part)
+    held = (caps or {}).get(view.role or "")
+    return CappedPart(part.admission, (*part.interventions, *held)) if held else part
+
+
+def _ordered(view: View, part: Part) -> Part:
     orders = view.orders or {}
     interventions = part.interventions
     if "factor" in orders:

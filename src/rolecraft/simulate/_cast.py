@@ -17,6 +17,8 @@ from rolecraft.simulate._interventions import check_interventions
 from rolecraft.worlds import World
 
 if TYPE_CHECKING:
+    from rolecraft.conditioning import Intervention
+    from rolecraft.guard import RoleGuards
     from rolecraft.screening import Admission
     from rolecraft.simulate._study import SimulationStudy
 
@@ -35,14 +37,41 @@ def check_study(study: SimulationStudy, model: LanguageModel) -> tuple[dict[str,
     cast, population = _admitted(study, model)
     _check_seats(study, world, population)
     check_interventions(study.interventions, world, list(cast), list(study.arms))
-    for arm in study.drift.arms if study.drift else ():
-        if arm not in study.arms:
-            raise UserError(f"drift.arms: there is no arm {arm!r}.{did_you_mean(arm, study.arms)}")
+    for what, arms in (("drift", study.drift.arms if study.drift else ()), ("guard", study.guard.arms)):
+        for arm in arms:
+            if arm not in study.arms:
+                raise UserError(f"{what}.arms: there is no arm {arm!r}.{did_you_mean(arm, study.arms)}")
     if study.budget and Budget.parse(study.budget).usd is not None and study.serving.prices is None:
         raise UserError(
             "budget: a limit in USD needs serving.prices, USD per million prompt and per million new tokens."
         )
+    study_caps(study, cast, model, study_guards(study, cast))
     return cast, [_seating(study, world, population, number) for number in range(study.episodes)]
+
+
+def study_guards(study: SimulationStudy, cast: Mapping[str, Admission]) -> RoleGuards | None:
+    """Return the guards of the roles that may act; None if no role has one.
+
+    Raises:
+        UserError: If a policy cannot be read, or is named for a role that does not act.
+    """
+    caps = {name: part.cap.model_dump(exclude_none=True) for name, part in cast.items() if part.cap}
+    return study.guard.build(cast, {name: part.guard for name, part in cast.items()}, caps)
+
+
+def study_caps(
+    study: SimulationStudy, cast: Mapping[str, Admission], model: LanguageModel, guards: RoleGuards | None
+) -> dict[str, tuple[Intervention, ...]]:
+    """Return the caps that guards put on activations, by role.
+
+    Raises:
+        UserError: If a role has one and the model cannot be capped, or its direction cannot be used.
+    """
+    if guards is None or not any(policy.cap or policy.caps for policy in guards.policies.values()):
+        return {}
+    from rolecraft.simulate._drift import find_directions
+
+    return guards.caps(model, cast, find_directions(cast, study.lock, model))
 
 
 def _identity(part: Admission) -> list[Any]:

@@ -8,9 +8,12 @@ from typing import Any
 
 from rolecraft._run import RunView, derive_seed
 from rolecraft.errors import UserError, did_you_mean
+from rolecraft.guard._choice import decision_rows
 from rolecraft.worlds import Episode, Turn, tokens_of
 
 KIND = "simulation"
+DECISIONS = "decisions"
+"""Stage of what guards decided, keyed `arm/number/step/agent/place`."""
 EPISODES, STEPS, DRIFT, FAILURES, SEATS = "episodes", "steps", "drift", "failures", "seats"
 """Stages: finished episodes without their turns, keyed `arm/number`; steps, keyed `arm/number/step`; what the drift
 watch read, keyed `arm/number/step/agent`; answers that did not come, keyed `arm/number/place`; the role of every agent,
@@ -105,6 +108,11 @@ def read_drift(run: RunView) -> list[dict[str, Any]]:
     return list(run.rows(DRIFT).values())
 
 
+def read_decisions(run: RunView) -> list[dict[str, Any]]:
+    """Return what guards decided, a row per decision, in order."""
+    return list(run.rows(DECISIONS).values())
+
+
 def read_failures(run: RunView) -> list[dict[str, Any]]:
     """Return the answers that did not come and ended an episode, also of episodes that were finished later."""
     return list(run.rows(FAILURES).values())
@@ -150,6 +158,30 @@ def drift_rows(key: str, turns: Iterable[Turn], roles: Mapping[str, str]) -> dic
     return rows
 
 
+def guard_rows(key: str, turns: Iterable[Turn]) -> dict[str, dict[str, Any]]:
+    """Return the rows of what guards decided in new turns of an episode."""
+    arm, number = key.rsplit("/", 1)
+    return {
+        f"{key}/{turn.step}/{turn.agent}/{place}": {
+            "arm": arm, "number": int(number), "step": turn.step, "agent": turn.agent, **row,
+        }
+        for turn in turns
+        for place, row in enumerate(decision_rows(turn.notes))
+    }  # fmt: skip
+
+
+def stopped_by_guard(turn: Turn) -> bool:
+    """Return whether a turn has no action because a guard ended the episode: that is an end, and no failure."""
+    return "failed" in turn.notes and bool((turn.notes.get("guard") or {}).get("stopped"))
+
+
+def _guarded(episode: Episode) -> dict[str, Any]:
+    """Return how often guards refused, and whether one ended the episode; nothing where no guard had to decide."""
+    said = [row for turn in episode.turns for row in decision_rows(turn.notes)]
+    refused = sum(row["effect"] != "allow" for row in said)
+    return {"refused": refused, "stopped": any(map(stopped_by_guard, episode.turns))} if said else {}
+
+
 def episode_row(
     key: str, episode: Episode, unscreened: Sequence[str], failures: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
@@ -176,6 +208,7 @@ def episode_row(
         "fallbacks": episode.fallbacks,
         "unscreened": list(unscreened),
         "failures": [*stopped, *silent],
+        **_guarded(episode),
         "interventions": sum(len(turn["notes"].get("interventions", {}).get("applied", ())) for turn in turns),
         **row,
         "steps": len({turn["step"] for turn in turns}),

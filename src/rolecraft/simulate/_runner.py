@@ -9,14 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolecraft._run import Budget, Meter, Progress, RunStore, map_shards
-from rolecraft.errors import ServerError, UserError
+from rolecraft.errors import RolecraftError, ServerError, UserError
+from rolecraft.guard._choice import append_log, guard_facts, write_guards, write_log
 from rolecraft.models import LanguageModel, ServedModel, load_model
-from rolecraft.simulate._cast import cast_facts, check_study
-from rolecraft.simulate._records import EPISODES, FAILURES, KIND, SEATS, STEPS, read_failures, stored_turns
+from rolecraft.simulate._cast import cast_facts, check_study, study_guards
+from rolecraft.simulate._records import (
+    DECISIONS,
+    EPISODES,
+    FAILURES,
+    KIND,
+    SEATS,
+    STEPS,
+    read_decisions,
+    read_failures,
+    stored_turns,
+)
 from rolecraft.simulate._shards import Player, Rows, Shard
 from rolecraft.worlds import Turn, tokens_of
 
 if TYPE_CHECKING:
+    from rolecraft.guard import RoleGuards
     from rolecraft.screening import Admission
     from rolecraft.simulate._study import SimulationStudy
 
@@ -49,6 +61,8 @@ class Simulation:
     workers: str = "1"
     meter: Meter = field(default_factory=Meter)
     quiet: bool = False
+    guards: RoleGuards | None = None
+    """By role; None: nobody has one."""
 
     @classmethod
     @contextmanager
@@ -86,7 +100,11 @@ class Simulation:
         given, model = model, model or study_model(study)
         cast, seatings = check_study(study, model)
         facts = {"model_name": model.name, "model_revision": model.revision, "cast": cast_facts(cast)}
-        config = study.model_dump(mode="json") | facts
+        guards = study_guards(study, cast)
+        config = study.model_dump(mode="json", exclude={"guard"}) | facts
+        if guards is not None:
+            config["guard"] = study.guard.model_dump(mode="json", include={"tries", "arms"})
+            config["guard"]["policies"] = guard_facts(guards)
         with RunStore.open(directory, KIND, config, resume=resume, volatile=VOLATILE) as store:
             meter = Meter(budget)
             if isinstance(model, ServedModel) and given is None:
@@ -95,7 +113,10 @@ class Simulation:
             elif isinstance(model, ServedModel):
                 meter = model.meter
                 meter.budget = budget or meter.budget
-            yield cls(study, store, model, cast, seatings, workers, meter, quiet)
+            if guards is not None:
+                write_guards(guards, directory)
+                write_log(directory, read_decisions(store))
+            yield cls(study, store, model, cast, seatings, workers, meter, quiet, guards)
 
     @property
     def keys(self) -> list[str]:
@@ -146,7 +167,7 @@ class Simulation:
     def _played(self, chosen: Sequence[tuple[str, tuple[int, ...]]]) -> Iterator[Shard]:
         """Play the shards here or elsewhere, and yield each once its rows are stored."""
         if self.workers == "1":
-            player = Player(self.study, self.cast, self.model)
+            player = Player(self.study, self.cast, self.model, self.guards)
             if self.study.drift:
                 _ = player.watch  # whatever it lacks is said before anything is played
             for arm, numbers in chosen:
@@ -157,7 +178,7 @@ class Simulation:
             return
         shards = [self._shard(arm, numbers) for arm, numbers in chosen]
         with self.store.timed(EPISODES):
-            for place, rows in map_shards(Player(self.study, self.cast), shards, self.workers):
+            for place, rows in map_shards(Player(self.study, self.cast, guards=self.guards), shards, self.workers):
                 self._keep(rows)
                 yield shards[place]
 
@@ -179,7 +200,16 @@ class Simulation:
         for stage, new in rows.items():
             if new:
                 self.store.put_many(stage, new)
+        decided = rows.get(DECISIONS, {})
+        append_log(self.store.directory, decided.values())
         self._charge([turn for step in rows.get(STEPS, {}).values() for turn in step])
+        ended = next((row for row in decided.values() if row["effect"] == "stop"), None)
+        if ended and self.study.guard.on_stop == "run":
+            raise RolecraftError(
+                f"{ended['arm']}/{ended['number']}, step {ended['step']}, {ended['agent']} as {ended['principal']}: "
+                f"the guard stopped the run, by {ended['rule']}: {ended['reason']}. Everything so far is stored; "
+                "--resume plays the other episodes."
+            )
         lost = list(rows.get(FAILURES, {}).values())
         if lost and self.study.on_failure == "halt":
             raise ServerError(

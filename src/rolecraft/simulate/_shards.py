@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from rolecraft._run import derive_seed
 from rolecraft.agents import RolePolicy, ThinkAct
+from rolecraft.guard import GuardedPolicy
+from rolecraft.guard._choice import without_times
 from rolecraft.models import LanguageModel, Sampling
 from rolecraft.screening._answers import shared_model
 from rolecraft.screening._scores import build_judge
 from rolecraft.simulate._acting import DirectedPolicy, adjust_part
+from rolecraft.simulate._cast import study_caps
 from rolecraft.simulate._drift import DriftWatch, find_directions, screen_references
 from rolecraft.simulate._interventions import StudyDirector
-from rolecraft.simulate._records import DRIFT, EPISODES, FAILURES, STEPS, drift_rows, episode_row
+from rolecraft.simulate._records import (
+    DECISIONS,
+    DRIFT,
+    EPISODES,
+    FAILURES,
+    STEPS,
+    drift_rows,
+    episode_row,
+    guard_rows,
+    stopped_by_guard,
+)
 from rolecraft.worlds import Episode, Rules, Table, Turn, play_all
 
 if TYPE_CHECKING:
+    from rolecraft.guard import RoleGuards
     from rolecraft.screening import Admission
     from rolecraft.simulate._study import SimulationStudy
 
@@ -51,6 +65,8 @@ class Player:
     study: SimulationStudy
     cast: Mapping[str, Admission]
     model: LanguageModel | None = None
+    guards: RoleGuards | None = None
+    """By role; None: nobody has one."""
 
     def __call__(self, shard: Shard) -> dict[str, dict[str, Any]]:
         """Play a shard in another process and return all its rows."""
@@ -77,11 +93,11 @@ class Player:
         )
         episodes = play_all(tables, rules, on_step)
         keep({EPISODES: {shard.key(place): self._row(shard, place, one) for place, one in enumerate(episodes)
-                         if one.ended != "failed"}})  # fmt: skip
+                         if one.ended != "failed" or any(map(stopped_by_guard, one.turns))}})  # fmt: skip
 
     def _step_rows(self, shard: Shard, new: Mapping[int, Sequence[Turn]]) -> Rows:
         """A step in which an answer did not come is no step: it is recorded, and asked for anew on resuming."""
-        rows: dict[str, dict[str, Any]] = {DRIFT: {}, STEPS: {}, FAILURES: {}}
+        rows: dict[str, dict[str, Any]] = {DRIFT: {}, DECISIONS: {}, STEPS: {}, FAILURES: {}}
         for place, turns in new.items():
             key, roles = shard.key(place), shard.seatings[place]
             lost = [turn for turn in turns if self._lost(turn)]
@@ -92,10 +108,13 @@ class Player:
                 }
                 continue
             rows[DRIFT] |= drift_rows(key, turns, roles)
-            rows[STEPS][f"{key}/{turns[0].step}"] = [asdict(turn) for turn in turns]
+            rows[DECISIONS] |= guard_rows(key, turns)
+            rows[STEPS][f"{key}/{turns[0].step}"] = [without_times(asdict(turn)) for turn in turns]
         return rows
 
     def _lost(self, turn: Turn) -> bool:
+        if stopped_by_guard(turn):
+            return False
         return "failed" in turn.notes or (self.study.on_failure == "halt" and turn.notes.get("end") == "error")
 
     def _row(self, shard: Shard, place: int, episode: Episode) -> dict[str, Any]:
@@ -130,8 +149,17 @@ class Player:
         bare = conditioning == "none"
         memory = self.study.memory.build(self._loaded) if self.study.memory else None
         reader = ThinkAct(self.study.think) if self.study.think else None
-        inner = RolePolicy(self._loaded, cast, sampling, bare, adjust_part, memory=memory, reader=reader)
-        return DirectedPolicy(inner, cast, self._watch_of(arm, bare), self.study.retries)
+        adjust = partial(adjust_part, caps=study_caps(self.study, self.cast, self._loaded, self._guards_of(arm)))
+        inner = RolePolicy(self._loaded, cast, sampling, bare, adjust, memory=memory, reader=reader)
+        return DirectedPolicy(inner, cast, self._watch_of(arm, bare), self.study.retries, self._guard_of(arm, inner))
+
+    def _guard_of(self, arm: str, inner: RolePolicy) -> GuardedPolicy | None:
+        guards, tries = self._guards_of(arm), self.study.guard.tries
+        return GuardedPolicy(inner, guards, tries=tries, repairs=self.study.repairs) if guards else None
+
+    def _guards_of(self, arm: str) -> RoleGuards | None:
+        arms = self.study.guard.arms
+        return None if arms and arm not in arms else self.guards
 
     def _watch_of(self, arm: str, bare: bool) -> DriftWatch | None:
         rule = self.study.drift

@@ -11,6 +11,7 @@ from rolecraft._options import read_model
 from rolecraft._run import Budget
 from rolecraft.agents import Form
 from rolecraft.errors import UserError
+from rolecraft.guard import GuardChoice
 from rolecraft.simulate._drift import DriftRule
 from rolecraft.simulate._interventions import PlannedIntervention
 from rolecraft.simulate._mind import MemoryChoice
@@ -68,6 +69,15 @@ class EpisodeLimits(BaseModel):
         return (*turns, *tokens, *(() if self.seconds is None else (TimeLimit(self.seconds),)))
 
 
+class SimulationGuard(GuardChoice):
+    """Which policies hold for whom in a simulation."""
+
+    arms: tuple[str, ...] = ()
+    """Where they hold; empty: in every arm. An arm without them shows what they change."""
+    on_stop: Literal["episode", "run"] = "episode"
+    """What a rule with the fallback `stop` ends. `run` stops the simulation too, with everything stored."""
+
+
 class SimulationStudy(BaseModel):
     """A study file.
 
@@ -116,6 +126,9 @@ class SimulationStudy(BaseModel):
     """Let roles in that the lock refuses, by prompt; every episode with one says so."""
     interventions: tuple[PlannedIntervention, ...] = ()
     """What is done to agents from outside the world; arms may differ by it."""
+    guard: SimulationGuard = SimulationGuard()
+    """Policies of roles beside or instead of those in the lock: `lock`, `none`, a file, or the fields of
+    `SimulationGuard`. Every action of a role whose policy has rules for the tool `act` passes them."""
     drift: DriftRule | None = None
     """Whether, and how, agents are watched for leaving their roles."""
     retries: int = Field(default=1, ge=0)
@@ -137,6 +150,11 @@ class SimulationStudy(BaseModel):
         """
         world = make_world(self.world.name, self.world.options)
         return world if self.pace is None else Asynchronous(world, self.pace)
+
+    @field_validator("guard", mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return GuardChoice.parse(value)
 
     @field_validator("budget")
     @classmethod
@@ -160,4 +178,4 @@ def read_study(path: str | Path, lock: str | Path | None = None) -> SimulationSt
     study = read_model(path, SimulationStudy, given={} if lock is None else {"lock": str(Path(lock).absolute())})
     if not study.arms:
         raise UserError(f"{path}: arms: give at least one, such as 'roles: locked'.")
-    return study.model_copy(update={"lock": path.parent / study.lock})
+    return study.model_copy(update={"lock": path.parent / study.lock, "guard": study.guard.below(path.parent)})

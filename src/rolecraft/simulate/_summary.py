@@ -18,8 +18,8 @@ def summarise(episodes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         episodes: What `read_episodes` returns.
 
     Returns:
-        `arms`: per arm the number of episodes, answers that did not come, interventions, mean steps, fallbacks, how
-        episodes ended and what the outcomes were.
+        `arms`: per arm the number of episodes, answers that did not come, interventions, mean steps, fallbacks, what
+        guards `refused` where there are any, how episodes ended and what the outcomes were.
         `rewards`: per arm and agent the mean reward with its interval, and the mean difference from the last arm over
         episodes of the same number, which have the same cast and seed. `unscreened`: roles that no screen let in.
     """
@@ -84,6 +84,7 @@ def _arm(arm: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:
         "interventions": sum(row.get("interventions", 0) for row in rows),
         "steps": float(np.mean([row["steps"] for row in rows])),
         "fallbacks": sum(row["fallbacks"] for row in rows),
+        **({"refused": sum(row.get("refused", 0) for row in rows)} if any("refused" in row for row in rows) else {}),
         "ended": dict(Counter(_end(row) for row in rows)),
         "outcomes": {name: count for name, count in outcomes.most_common() if name},
     }
@@ -91,6 +92,8 @@ def _arm(arm: str, rows: list[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _end(row: Mapping[str, Any]) -> str:
     """Return how an episode ended, and by which limit where it is not the one on steps."""
+    if row.get("stopped"):
+        return "by the guard"
     limit = row.get("limit", "")
     return f"{row['ended']} ({limit})" if limit not in ("", "steps") else str(row["ended"])
 

@@ -8,7 +8,7 @@ import pytest
 
 from rolecraft._run import RunStore
 from rolecraft.errors import MissingDependencyError, UserError
-from rolecraft.guard import PolicyGuard, load_policy
+from rolecraft.guard import PolicyGuard, ToolSchema, load_policy
 from rolecraft.systems import Result
 from rolecraft.systems.guard import _progent_replay, progent
 from rolecraft.systems.guard._progent_generate import generate, literals, named
@@ -28,7 +28,8 @@ def test_literals_of_a_request():
 
 
 def test_generated_rules_follow_the_request_alone():
-    tools = dict.fromkeys(("send_money", "send_email", "update_password"))
+    schema = {"type": "object", "properties": {"recipient": {"type": "string"}}}
+    tools = {name: ToolSchema(name, schema) for name in ("send_money", "send_email", "update_password")}
     rules = generate("Please refund GB29NWBK60161331926819.", tools)
     assert set(rules) == {"send_money"}
     assert rules["send_money"][0].when == {"recipient": {"enum": ["GB29NWBK60161331926819"]}}

@@ -46,7 +46,8 @@ class LearnerSeat:
 
 def reply_of(policy: TokenPolicy, turn: Turn, role: str | None) -> Reply:
     """Return a turn of a `LearnerSeat` as a row to be scored."""
-    options = None if turn.legal is None else policy.options(turn.legal)
+    legal = turn.notes.get("permitted", turn.legal)  # a guard may have offered less than the world
+    options = None if legal is None else policy.options(tuple(legal))
     return Reply(policy.encode(turn.agent, role, turn.observation), tuple(turn.notes[TOKENS]), options)
 
 

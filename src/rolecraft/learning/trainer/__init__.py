@@ -3,6 +3,7 @@
 from rolecraft.learning.trainer._checkpoint import checkpoints, load_checkpoint, load_weights, save_checkpoint
 from rolecraft.learning.trainer._config import MonitorConfig, TrainConfig
 from rolecraft.learning.trainer._evaluate import EVALUATIONS, RandomPolicy, against_random, exploitability, policy_table
+from rolecraft.learning.trainer._guard import TrainGuard, TrainGuardChoice
 from rolecraft.learning.trainer._monitors import CollapseMonitor
 from rolecraft.learning.trainer._rollouts import (
     Keys,
@@ -17,7 +18,7 @@ from rolecraft.learning.trainer._rollouts import (
     play_starts,
     silent_seats,
 )
-from rolecraft.learning.trainer._run import TrainingRun, make_trainer, play_checkpoint, read_curves
+from rolecraft.learning.trainer._run import TrainingRun, make_trainer, play_checkpoint, read_curves, read_refusals
 from rolecraft.learning.trainer._study import Evaluation, NamedWorld, PolicyChoice, TrainStudy, read_train_study
 from rolecraft.learning.trainer._trainer import CollapseError, CollapseWarning, Iteration, Trainer
 from rolecraft.learning.trainer._update import Lesson, score_all, teach
@@ -44,6 +45,8 @@ __all__ = [
     "Rows",
     "Start",
     "TrainConfig",
+    "TrainGuard",
+    "TrainGuardChoice",
     "TrainStudy",
     "Trainer",
     "TrainingRun",
@@ -60,6 +63,7 @@ __all__ = [
     "play_starts",
     "policy_table",
     "read_curves",
+    "read_refusals",
     "read_train_study",
     "save_checkpoint",
     "score_all",

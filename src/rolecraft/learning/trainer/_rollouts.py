@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from rolecraft.learning.policy import LearnerSeat, Reply, TokenPolicy, reply_of
 from rolecraft.learning.policy._seat import ENDED, LOGP, TOKENS
 from rolecraft.learning.trainer._silent import SilentSeat, counts_silent, silent_batch, with_silent, without_silent
 from rolecraft.worlds import Episode, Policy, Rules, Table, Turn, World, play_all
+
+if TYPE_CHECKING:
+    from rolecraft.learning.trainer._guard import TrainGuard
 
 Route = Callable[[str, str | None], str]
 """From an agent and the role it plays to the name of the policy that acts for it."""
@@ -84,6 +87,7 @@ def play_starts(
     route: Route,
     limit: int,
     opponents: Callable[[Start], Mapping[str, Policy]] | None = None,
+    guard: TrainGuard | None = None,
 ) -> list[Episode]:
     """Play an episode from each start; all that are played at once share their model calls.
 
@@ -94,8 +98,12 @@ def play_starts(
         route: Which of them acts for whom.
         limit: Most steps.
         opponents: Policies that are not trained, by agent.
+        guard: What every action passes; None: nothing.
     """
     tables = []
+    guarded: dict[int, Policy] = {}
+    if guard is not None:
+        guarded = {id(seat): guard.seated(seat, trained=True) for seat in seats.values()}
     for start in starts:
         world = makers[start.game]()
         given = dict(opponents(start)) if opponents else {}
@@ -103,6 +111,10 @@ def play_starts(
             agent: given[agent] if agent in given else seats[route(agent, start.roles.get(agent))]
             for agent in world.agents
         }
+        if guard is not None:
+            for each in policies.values():
+                guarded.setdefault(id(each), guard.seated(each, trained=False))
+            policies = {agent: guarded[id(each)] for agent, each in policies.items()}
         tables.append(Table(world, policies, start.seed, start.roles, director=_Sample(start.sample)))
     return play_all(tables, Rules(limit=limit, repairs=0, on_illegal="halt", hashes=False))
 
@@ -132,6 +144,7 @@ def gather(
     mask_truncated: bool = False,
     objectives: Objectives | None = None,
     more_keys: Keys | None = None,
+    guard: TrainGuard | None = None,
 ) -> Rows:
     """Turn episodes into rows.
 
@@ -149,6 +162,7 @@ def gather(
         mask_truncated: Replies without an end are not trained.
         objectives: Rewards to keep apart; all rows of an agent in an episode have the same.
         more_keys: Keys beside those above.
+        guard: What blocked replies teach, where there are any.
 
     Raises:
         UserError: If a reward is not finite, names differ between episodes, or a key is taken.
@@ -163,6 +177,7 @@ def gather(
         for agent in dict.fromkeys(turn.agent for turn in episode.turns):
             own = [turn for turn in episode.of(agent) if TOKENS in turn.notes]
             role = episode.roles.get(agent)
+            price = guard.price(episode, agent) if guard else 0.0
             paid = objectives(episode, agent) if objectives and own and episode.ended != "failed" else None
             apart += [paid] * len(own)
             added += [more_keys(episode, agent) if more_keys and own else {}] * len(own)
@@ -175,9 +190,11 @@ def gather(
                     start.task, traj, turn.step, index["agent"][agent], index["role"][role or agent], place,
                     index["policy"][name], start.game,
                 ))  # fmt: skip
-                columns.append((earned[agent], len(own) - 1 - place, len(turn.notes[TOKENS])))
+                columns.append((earned[agent] - price, len(own) - 1 - place, len(turn.notes[TOKENS])))
                 valid.append(fine)
     mask, logp = _tokens(replies, turns, mask_truncated)
+    if guard is not None:
+        mask[[row for row, turn in enumerate(turns) if guard.untrained(turn)]] = False
     table = np.array(keys, dtype=np.int64).reshape(len(replies), 8)
     numbers = np.array(columns, dtype=np.float64).reshape(len(replies), 3)
     taken = dict(zip(("task", "traj", "step", "agent", "role", "turn", "policy", "game"), table.T, strict=True))

@@ -12,14 +12,19 @@ from typing import Any
 
 from rolecraft._run import Budget, Meter, Progress, RunStore, RunView, derive_seed
 from rolecraft.errors import ModelError, UserError
+from rolecraft.guard import read_guards
+from rolecraft.guard._choice import append_log, guard_facts, without_times, write_guards, write_log
 from rolecraft.learning.trainer._checkpoint import checkpoints, load_weights, read_state
 from rolecraft.learning.trainer._evaluate import EVALUATIONS
+from rolecraft.learning.trainer._guard import TrainGuard, refusals
 from rolecraft.learning.trainer._study import TrainStudy
 from rolecraft.learning.trainer._trainer import CollapseError, Iteration, Trainer
 from rolecraft.learning.trainer._workers import RolloutWorkers
 from rolecraft.worlds import Episode
 
 KIND = "training"
+REFUSALS = "decisions"
+"""Stage of what guards did not allow; what they allowed is counted in the figures alone."""
 ITERATIONS, EVALUATED, EPISODES, ALARMS = "iterations", "evaluations", "episodes", "alarms"
 FOLDER = "checkpoints"
 VOLATILE = frozenset({"checkpoint", "keep", "lock", "tensorboard"})
@@ -75,12 +80,18 @@ class TrainingRun:
         with _steady(study):
             trainer = make_trainer(study)
             bases = {name: policy.base for name, policy in trainer.policies.items()}
-            config = study.model_dump(mode="json") | {"bases": bases}
+            config = study.model_dump(mode="json", exclude={"guard"}) | {"bases": bases}
+            if trainer.guard is not None:
+                config["guard"] = study.guard.model_dump(mode="json", include={"tries", "blocked", "penalty"})
+                config["guard"]["policies"] = guard_facts(trainer.guard.guards)
             with RunStore.open(directory, KIND, config, resume=resume, volatile=VOLATILE) as store:
                 run = cls(study, store, trainer, Meter(budget), quiet)
                 run._restore()
+                if trainer.guard is not None:
+                    write_guards(trainer.guard.guards, directory)
+                    write_log(directory, store.rows(REFUSALS).values())
                 if str(workers) != "1":
-                    trainer.workers = RolloutWorkers(partial(make_trainer, study), workers)
+                    trainer.workers = RolloutWorkers(partial(make_trainer, study, trainer.guard), workers)
                 try:
                     yield run
                 finally:
@@ -126,8 +137,13 @@ class TrainingRun:
         kept = done.episodes[: self.study.keep_episodes]
         self.store.put_many(
             EPISODES,
-            {f"{done.number}/{place}": episode.row() for place, episode in enumerate(kept)},
+            {f"{done.number}/{place}": _row(episode) for place, episode in enumerate(kept)},
         )
+        if self.trainer.guard is not None:
+            refused = refusals(done.number, done.episodes)
+            fresh = self.store.missing(REFUSALS, refused)
+            self.store.put_many(REFUSALS, refused)
+            append_log(self.store.directory, (refused[key] for key in fresh))
         self.store.put(ITERATIONS, key, {"iteration": done.number, **done.figures})
         if self.study.tensorboard:
             self._write_events(done)
@@ -193,8 +209,12 @@ def _steady(study: TrainStudy) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def make_trainer(study: TrainStudy) -> Trainer:
+def make_trainer(study: TrainStudy, guard: TrainGuard | None = None) -> Trainer:
     """Return the trainer of a study, at its start.
+
+    Args:
+        study: What to train.
+        guard: Instead of the one that the study names.
 
     Raises:
         UserError: If anything the study names cannot be used.
@@ -203,7 +223,8 @@ def make_trainer(study: TrainStudy) -> Trainer:
     for agent in study.roles:
         if agent not in agents:
             raise UserError(f"roles: no world has an agent {agent!r} (agents: {', '.join(sorted(agents))}).")
-    return Trainer(study.makers(), study.policies(), study.rule(), study.train, seed=study.seed, roles=study.roles)
+    policies, guard = study.policies(), study.guards() if guard is None else guard
+    return Trainer(study.makers(), policies, study.rule(), study.train, seed=study.seed, roles=study.roles, guard=guard)
 
 
 def play_checkpoint(run: RunView, number: int | None = None, episodes: int = 1, seed: int = 0) -> list[Episode]:
@@ -222,11 +243,14 @@ def play_checkpoint(run: RunView, number: int | None = None, episodes: int = 1, 
     if not found or (number is not None and number not in found):
         raise UserError(f"{run.directory}: no checkpoint {number} (there are {', '.join(map(str, found)) or 'none'}).")
     folder = found[max(found) if number is None else number]
-    config = {name: value for name, value in run.config.items() if name != "bases"}
-    study = TrainStudy.model_validate(config)
+    config = {name: value for name, value in run.config.items() if name not in ("bases", "guard")}
+    study = TrainStudy.model_validate({**config, "guard": "none"})
+    guards, options = read_guards(run.directory), dict(run.config.get("guard", {}))
+    options.pop("policies", None)
     trainer = make_trainer(
         study.model_copy(update={"seed": study.seed, "train": study.train.model_copy(update={
-            "episodes": episodes, "group": 1})})
+            "episodes": episodes, "group": 1})}),
+        TrainGuard(guards, **options) if guards else None,
     )  # fmt: skip
     load_weights(folder, trainer.policies)
     trainer.iteration = int(read_state(folder)["iteration"])
@@ -237,6 +261,16 @@ def play_checkpoint(run: RunView, number: int | None = None, episodes: int = 1, 
 def read_curves(run: RunView) -> dict[str, list[Mapping[str, Any]]]:
     """Return what was stored of every iteration, evaluation and alarm, in their order."""
     return {stage: sorted(run.rows(stage).values(), key=_iteration) for stage in (ITERATIONS, EVALUATED, ALARMS)}
+
+
+def read_refusals(run: RunView) -> list[dict[str, Any]]:
+    """Return what guards did not allow, a row per decision, in order."""
+    return list(run.rows(REFUSALS).values())
+
+
+def _row(episode: Episode) -> dict[str, Any]:
+    row = episode.row()
+    return {**row, "turns": [without_times(turn) for turn in row["turns"]]}
 
 
 def _iteration(row: Mapping[str, Any]) -> int:

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rolecraft._options import read_model
 from rolecraft.conditioning import Rung
 from rolecraft.errors import UserError, did_you_mean
+from rolecraft.guard import GuardChoice
 from rolecraft.learning.credit import Stage, make_rule
 from rolecraft.learning.trainer._config import TrainConfig
 from rolecraft.learning.trainer._evaluate import EVALUATIONS
+from rolecraft.learning.trainer._guard import TrainGuard, TrainGuardChoice
 from rolecraft.roles import Role, load_inventory
 from rolecraft.worlds import World, make_world
 
@@ -105,6 +107,9 @@ class TrainStudy(BaseModel):
     lock: Path | None = None
     """`roles.lock` that must let in the roles of a language model; relative to the study file."""
     allow_unscreened: bool = False
+    guard: TrainGuardChoice = TrainGuardChoice()
+    """Policies of roles (of agents, where they play none) beside or instead of those in the lock: `lock`, `none`, a
+    file, or the fields of `TrainGuardChoice`."""
     evaluate: Evaluation = Evaluation()
     checkpoint: int = Field(default=25, ge=1)
     """Iterations between checkpoints."""
@@ -115,6 +120,11 @@ class TrainStudy(BaseModel):
     tensorboard: bool = False
     """Write event files for TensorBoard into the run directory."""
     seed: int = 0
+
+    @field_validator("guard", mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return GuardChoice.parse(value)
 
     @model_validator(mode="before")
     @classmethod
@@ -146,6 +156,32 @@ class TrainStudy(BaseModel):
         """
         names = self._names()
         return self._tiny(names) if self.policy.kind == "tiny" else self._language(names)
+
+    def guards(self) -> TrainGuard | None:
+        """Return the guards of all roles and of agents that play none; None if nobody has one.
+
+        Raises:
+            UserError: If a policy cannot be read, or is named for nobody.
+            LockError: If the lock cannot be read, or a policy that it names is missing or was altered.
+        """
+        agents = dict.fromkeys(agent for make in self.makers() for agent in make().agents)
+        roles = list(dict.fromkeys(self.roles.get(agent, agent) for agent in agents))
+        locked, caps = {}, {}
+        if self.lock is not None and self.guard.lock:
+            from rolecraft.screening import load_lock
+
+            lock = load_lock(self.lock)
+            locked = {role: lock.guard(role) for role in roles}
+            caps = {role: cap.model_dump(exclude_none=True) for role in roles if (cap := lock.cap(role))}
+        found = self.guard.build(roles, locked, caps)
+        for role, policy in (found.policies if found else {}).items():
+            if policy.cap or policy.caps.get(role):
+                raise UserError(
+                    f"guard: the policy {policy.name!r} of {role!r} caps activations, for which a policy under "
+                    "training has no part; name one without `cap`, or `guard: none`."
+                )
+        choice = self.guard
+        return None if found is None else TrainGuard(found, choice.blocked, choice.penalty, choice.tries)
 
     def _names(self) -> list[str]:
         if self.policy.share == "one":
@@ -221,4 +257,5 @@ def read_train_study(path: str | Path) -> TrainStudy:
         study.rule()
     except UserError as error:
         raise UserError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
-    return study if study.lock is None else study.model_copy(update={"lock": path.parent / study.lock})
+    below = {"guard": study.guard.below(path.parent)}
+    return study.model_copy(update=below if study.lock is None else {**below, "lock": path.parent / study.lock})

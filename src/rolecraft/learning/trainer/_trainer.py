@@ -18,6 +18,7 @@ from rolecraft.learning.losses import LOSSES
 from rolecraft.learning.policy import LearnerSeat, TokenPolicy
 from rolecraft.learning.trainer._checkpoint import load_checkpoint, save_checkpoint
 from rolecraft.learning.trainer._config import TrainConfig
+from rolecraft.learning.trainer._guard import TrainGuard, guard_figures
 from rolecraft.learning.trainer._monitors import CollapseMonitor
 from rolecraft.learning.trainer._rollouts import (
     Keys,
@@ -76,6 +77,7 @@ class Trainer:
         keys: Further keys of an agent's rows in an episode, such as the group of its character.
         columns: Adds token columns, such as a teacher's log-probabilities, before credit is given.
         losses: Losses beside the policy gradient, by the names that stages use; those of this package are there.
+        guard: What every action passes before the world sees it; None: nothing.
 
     Raises:
         UserError: If there is no world or policy.
@@ -96,6 +98,7 @@ class Trainer:
         keys: Keys | None = None,
         columns: Callable[[Rows], Mapping[str, Any]] | None = None,
         losses: Mapping[str, AuxFunction] | None = None,
+        guard: TrainGuard | None = None,
     ) -> None:
         self.worlds = [worlds] if callable(worlds) else list(worlds)
         self.policies = {"policy": policies} if isinstance(policies, TokenPolicy) else dict(policies)
@@ -110,6 +113,7 @@ class Trainer:
         self.keys = keys
         self.columns = columns
         self.losses: dict[str, AuxFunction] = {**LOSSES, **(losses or {})}
+        self.guard = guard
         self.iteration = 0
         self.state: Mapping[str, Any] = {}
         """The credit rule's."""
@@ -153,7 +157,8 @@ class Trainer:
 
     def play(self, starts: Sequence[Start]) -> list[Episode]:
         """Play an episode from each start in this process."""
-        return play_starts(self.worlds, starts, self.seats, self.route, self.config.limit, self.opponents)
+        limit = self.config.limit
+        return play_starts(self.worlds, starts, self.seats, self.route, limit, self.opponents, self.guard)
 
     def rows(self, episodes: Sequence[Episode], starts: Sequence[Start]) -> Rows:
         """Turn episodes into rows, with what the policies, their critics and references say of every token."""
@@ -168,6 +173,7 @@ class Trainer:
             mask_truncated=config.mask_truncated,
             objectives=self.objectives,
             more_keys=self.keys,
+            guard=self.guard,
         )
         if not rows.replies:
             raise UserError("no policy under training had a turn: is every agent an opponent?")
@@ -256,6 +262,8 @@ class Trainer:
                 np.abs(batch.token["logp_old"] - batch.token["logp_sampled"])[batch.mask].max(initial=0)
             ),
         }
+        if self.guard is not None:
+            figures |= guard_figures(episodes)
         for end in ("limit", "illegal", "failed"):
             figures[f"ended_{end}"] = sum(episode.ended == end for episode in episodes) / len(episodes)
         earned: dict[str, list[float]] = {}

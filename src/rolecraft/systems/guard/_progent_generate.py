@@ -1,29 +1,16 @@
-"""A generator of policies by rules: it reads the user's request and nothing else, in the place of Progent's model.
+"""AgentDojo's words for `rolecraft.guard.rules_by_cues`, the generator by rules in the place of Progent's model.
 
-A tool that writes is allowed if the request has a word for what it does. An argument that decides where something
-goes is restricted to what the request names of that kind; where it names nothing, the argument is left open, for the
-request gives no ground to restrict it. Tools that only read are the suite's base rights.
+A tool that writes is allowed if the request has a word for what it does. Tools that only read are the suite's base
+rights.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any
 
-from rolecraft.guard import Rule, make_rules
+from rolecraft.guard import Rule, ToolSchema, rules_by_cues
+from rolecraft.guard import literals as literals_of
 
-EMAIL = r"[\w.+-]+@[\w-]+(?:\.[a-z]+)+"
-URL = r"www\.[a-z0-9-]+\.[a-z]+(?:/[a-z0-9/-]+)?"
-KINDS: Mapping[str, str] = {
-    "account": r"\b[A-Z]{2}\d{2}[A-Z0-9]{8,}\b",
-    "email": EMAIL,
-    "url": URL,
-    "file": r"\b[\w-]+\.(?:txt|docx|xlsx|pdf|csv)\b",
-    "quoted": r"(?<![A-Za-z])'([^'\n]{1,80})'(?![a-z])",
-    "name": r"\b[A-Z][a-z]+\b",
-}
-"""How literals of each kind are found in a request."""
 NOT_NAMES = frozenset((
     "A", "Add", "After", "Also", "Am", "An", "April", "At", "Be", "Book", "Can", "Check", "Company", "Could",
     "Create", "Do", "Find", "For", "Give", "Hello", "Hey", "Hi", "How", "If", "In", "Invite", "Is", "It",
@@ -67,10 +54,8 @@ CUES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 def literals(request: str) -> dict[str, list[str]]:
-    """Return what a request names, by kind of `KINDS`."""
-    found = {kind: list(dict.fromkeys(re.findall(pattern, request))) for kind, pattern in KINDS.items()}
-    found["name"] = [word for word in found["name"] if word not in NOT_NAMES]
-    return found
+    """Return what a request names, by kind."""
+    return literals_of(request, NOT_NAMES)
 
 
 def named(request: str) -> list[str]:
@@ -78,7 +63,7 @@ def named(request: str) -> list[str]:
     return list(dict.fromkeys(word for words in literals(request).values() for word in words))
 
 
-def generate(request: str, tools: Mapping[str, Any], priority: int = 100) -> dict[str, tuple[Rule, ...]]:
+def generate(request: str, tools: Mapping[str, ToolSchema], priority: int = 100) -> dict[str, tuple[Rule, ...]]:
     """Return rules for the tools that a request asks for.
 
     Args:
@@ -86,17 +71,4 @@ def generate(request: str, tools: Mapping[str, Any], priority: int = 100) -> dic
         tools: The tools there are.
         priority: Of the rules; generated ones come after a person's.
     """
-    words = literals(request)
-    found: dict[str, list[dict[str, Any]]] = {}
-    for tool, (cue, arguments) in CUES.items():
-        if tool in tools and re.search(cue, request, re.IGNORECASE | re.DOTALL):
-            when = {}
-            for argument, kinds in arguments.items():
-                values = [value for kind in kinds.split() for value in words[kind]]
-                listed = {"recipients", "participants"} & {argument}
-                if values:
-                    one = {"enum": values}
-                    nothing = [{"type": "null"}]
-                    when[argument] = {"anyOf": [*nothing, {"type": "array", "items": one}]} if listed else one
-            found[tool] = [{"priority": priority, "when": when}]
-    return make_rules(found, "generated")
+    return rules_by_cues(request, tools, CUES, no_names=NOT_NAMES, priority=priority)
