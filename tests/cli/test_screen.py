@@ -25,15 +25,12 @@ def model(tmp_path_factory) -> Path:
     return folder
 
 
-def rolecraft(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "rolecraft._cli.main", *words], capture_output=True, text=True)
-
-
 @pytest.fixture(scope="module")
 def finished(model, tmp_path_factory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("cli") / "run"
     words = f"screen core-v1 --model local:{model} {SIZE} --out {out}".split()
-    result = rolecraft(*words)
+    command = [sys.executable, "-m", "rolecraft._cli.main", *words]
+    result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return out, result.stdout
 
@@ -46,30 +43,29 @@ def test_a_screen_ends_in_table_report_and_lock(finished):
     assert set(load_lock(out / "roles.lock").content.roles) == {"pirate", "poet"}
 
 
-def test_a_finished_run_is_refused_without_resume_and_quick_with_it(finished, model):
+def test_a_finished_run_is_refused_without_resume_and_quick_with_it(finished, model, rolecraft):
     out, _ = finished
     words = f"screen core-v1 --model local:{model} {SIZE} --out {out}".split()
-    refused = rolecraft(*words)
-    assert refused.returncode == 2
-    assert "--resume" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    again = rolecraft(*words, "--resume", "--json")
-    assert again.returncode == 0, again.stderr
-    assert [row["role"] for row in json.loads(again.stdout)] == ["pirate", "poet"]
+    code, _, err = rolecraft(*words)
+    assert code == 2
+    assert "--resume" in err
+    assert "Traceback" not in err
+    code, text, err = rolecraft(*words, "--resume", "--json")
+    assert code == 0, err
+    assert [row["role"] for row in json.loads(text)] == ["pirate", "poet"]
 
 
-def test_show_reads_the_run(finished):
+def test_show_reads_the_run(finished, rolecraft):
     out, _ = finished
-    shown = rolecraft("show", str(out), "--json")
-    data = json.loads(shown.stdout)
+    data = json.loads(rolecraft("show", out, "--json")[1])
     assert data["kind"] == "screen"
     assert [row["role"] for row in data["verdicts"]] == ["pirate", "poet"]
     assert {stage["stage"] for stage in data["stages"]} >= {"directions", "answers", "scores0"}
 
 
-def test_a_dry_run_says_what_it_would_cost(model):
-    result = rolecraft(*f"screen core-v1 --model local:{model} {SIZE} --dry-run --json".split())
-    forecast = json.loads(result.stdout)
+def test_a_dry_run_says_what_it_would_cost(model, rolecraft):
+    words = f"screen core-v1 --model local:{model} {SIZE} --dry-run --json".split()
+    forecast = json.loads(rolecraft(*words)[1])
     assert forecast["answers"] == 3 * (2 * 3 + 1)
     assert forecast["responses"] == 2 * 2 * 4
     assert forecast["seconds"] > 0
@@ -88,8 +84,8 @@ def test_a_dry_run_says_what_it_would_cost(model):
         ("screen core-v1 --strenghts 1", "--strengths"),
     ],
 )
-def test_a_mistake_is_one_message_and_code_2(words, message):
-    result = rolecraft(*words.split())
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
+def test_a_mistake_is_one_message_and_code_2(words, message, rolecraft):
+    code, _, err = rolecraft(*words.split())
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err

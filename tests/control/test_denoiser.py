@@ -10,7 +10,7 @@ import pytest
 from jax import numpy as jnp
 
 from rolecraft.control._denoiser_gpt import GptDenoiser
-from rolecraft.control._denoiser_unet import TemporalConv, TemporalUnet, step_embedding
+from rolecraft.control._denoiser_unet import TemporalConv, TemporalUnet, mish, step_embedding
 
 KEY = jax.random.key(0)
 
@@ -29,6 +29,15 @@ def test_the_convolution_is_numpys() -> None:
                 for c in range(3)
             )
             assert found[..., out] == pytest.approx(full[:, ::stride], abs=1e-5)
+
+
+def test_mish_and_its_slope_are_the_formulas_everywhere() -> None:
+    x = np.concatenate([np.linspace(-100, 100, 2001), [-1e4, 1e4]]).astype(np.float32)
+    wide = x.astype(np.float64)
+    soft = np.logaddexp(0, wide)
+    slope = np.tanh(soft) + wide * (1 - np.tanh(soft) ** 2) / (1 + np.exp(-np.clip(wide, -700, 700)))
+    assert np.asarray(mish(jnp.asarray(x))) == pytest.approx(wide * np.tanh(soft), rel=3e-6, abs=1e-30)
+    assert np.asarray(jax.vmap(jax.grad(mish))(x)) == pytest.approx(slope, abs=1e-5)
 
 
 def test_step_embeddings_are_distinct() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rolecraft.errors import LockError
-from rolecraft.guard import PolicyGuard, load_policy
+from rolecraft.guard import GuardChoice, PolicyGuard, load_policy
 from rolecraft.roles import load_inventory
 from rolecraft.screening._lock import Lock, LockedRole, RolesLock
 
@@ -64,6 +64,33 @@ def test_a_lock_without_guards_is_written_as_before(lock):
     assert "guard" not in text
     assert json.loads(text)["format"] == 1
     assert RolesLock.load(lock.path).content == lock.content
+
+
+def test_a_cap_stands_beside_the_guard_and_is_read_again(lock, roles, tmp_path):
+    first, second = roles
+    saved = lock.with_cap(first.id, at_least=1.5, site=3)
+    saved.save()
+    again = RolesLock.load(tmp_path / "roles.lock")
+    assert again.content == saved.content
+    cap = again.admit(first, "m", "1").cap
+    assert (cap.at_least, cap.at_most, cap.site) == (1.5, None, 3)
+    assert again.admit(second, "m", "1").cap is None
+    caps = {first.id: cap.model_dump(exclude_none=True)}
+    policy = GuardChoice().build([first.id, second.id], {}, caps).policies[first.id]
+    assert policy.caps[first.id].row() == {"at_least": 1.5, "site": 3}
+    assert GuardChoice(lock=False).build([first.id], {}, caps) is None
+    # a cap of the role's policy goes before it
+    (tmp_path / "own.yaml").write_text("cap: {at_most: 2}")
+    own = GuardChoice(policy=tmp_path / "own.yaml").build([first.id], {}, caps).policies[first.id]
+    assert (own.cap.at_most, own.caps) == (2, {})
+
+
+@pytest.mark.parametrize("bounds", [{}, {"at_least": 2, "at_most": 1}, {"at_most": float("nan")}, {"atmost": 1}])
+def test_caps_that_cannot_be_locked(lock, roles, bounds):
+    with pytest.raises(LockError, match="cap of"):
+        lock.with_cap(roles[0].id, **bounds)
+    with pytest.raises(LockError, match="Did you mean"):
+        lock.with_cap(roles[0].id + "x", at_most=1)
 
 
 def test_guards_that_cannot_be_locked(lock, roles, tmp_path):

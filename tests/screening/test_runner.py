@@ -161,7 +161,7 @@ screen(Path(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("stage", ["directions", "answers"])
+@pytest.mark.parametrize("stage", [pytest.param("directions", marks=pytest.mark.slow), "answers"])
 def test_kill_9_loses_nothing_stored(stage, finished, tmp_path):
     directory = tmp_path / "run"
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(directory)], cwd=Path(__file__).parents[2])

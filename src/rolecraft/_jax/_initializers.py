@@ -36,6 +36,7 @@ def orthogonal(scale: float = 1.0) -> Callable[..., jax.Array]:
             return found.at[at].set(vector / jnp.linalg.norm(vector))
 
         found = jax.lax.fori_loop(0, few, straighten, jnp.zeros_like(drawn))
-        return scale * (found.T if rows > columns else found).reshape(shape)
+        matrix: jax.Array = scale * (found.T if rows > columns else found).reshape(shape)
+        return matrix
 
     return init

@@ -87,10 +87,13 @@ def _parse(name: str, text: str, hint: Any) -> Any:
     elif any(typing.get_origin(choice) is tuple for choice in choices):
         value = [part.strip() for part in text.strip("()[]").split(",") if part.strip()]
     try:
-        return TypeAdapter(hint).validate_python(value)
+        found = TypeAdapter(hint, config={"allow_inf_nan": False}).validate_python(value)
     except ValidationError as error:
         problem = error.errors()[0]
         raise UserError(f"--set {name}={text}: {problem['msg']} (expected {_type_name(hint)}).") from None
+    if name == "seeds" and not found:
+        raise UserError("--set seeds: expected at least one seed, such as --seeds 1-3.")
+    return found
 
 
 def _type_name(hint: Any) -> str:

@@ -127,7 +127,7 @@ def test_smoke_and_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_bad_input() -> None:
     with pytest.raises(UserError, match="denoising must rise"):
         ObstacleConfig(denoising=(3, 1))
-    with pytest.raises(UserError, match="strengths hold 0 and 1"):
+    with pytest.raises(UserError, match="strengths must hold 0 and 1"):
         ObstacleConfig(strengths=(1.0,))
     with pytest.raises(UserError, match="kitchen"):
         ObstacleConfig.full()

@@ -76,15 +76,16 @@ def test_catches_against_the_same_prey_decide(result: Result, expected: str) -> 
     assert verdict_tag(result).verdict == expected
 
 
-@pytest.mark.parametrize(("gain", "spread", "expected"), [
-    (1.0, 0.1, "reproduced"), (-1.0, 0.1, "not reproduced"), (0.1, 2.0, "inconclusive"),
+@pytest.mark.parametrize(("gain", "spread", "untrained", "expected"), [
+    (1.0, 0.1, -2.0, "reproduced"), (-1.0, 0.1, -2.0, "not reproduced"), (0.1, 2.0, -9.0, "inconclusive"),
+    (1.0, 0.1, 0.5, "not reproduced"), (1.0, 0.1, 0.0, "not reproduced"),
 ])  # fmt: skip
-def test_opponents_never_met_decide(gain: float, spread: float, expected: str) -> None:
+def test_opponents_never_met_decide(gain: float, spread: float, untrained: float, expected: str) -> None:
     rows = tuple(
-        {"arm": arm, "seed": seed, "unit": f"{seed}:{side}", "met": 0.0,
-         "never_met": value + spread * sign * (seed - 1)}
-        for arm, value, sign in (("ensemble", gain, 1), ("single", 0.0, -1)) for seed in range(3)
-        for side in maddpg.SIDES
+        {"arm": arm, "seed": seed, "unit": f"{seed}:{side}", "never_met": value + spread * sign * (seed - 1)}
+        | ({} if arm == "untrained" else {"met": 0.0})
+        for arm, value, sign in (("ensemble", gain, 1), ("single", 0.0, -1), ("untrained", untrained, -1))
+        for seed in range(3) for side in maddpg.SIDES
     )  # fmt: skip
     assert verdict_ensemble(Result(rows)).verdict == expected
 
@@ -139,8 +140,9 @@ def test_the_tiny_tag_and_ensembles_run(tmp_path: Path) -> None:
     assert all(row["catches"] >= 0 for row in tag.rows)
     with RunStore.open(tmp_path / "ensemble", "study", {}) as store:
         ensemble = run_ensemble(EnsembleConfig(seeds=(1,), **TINY), store)
-    assert len(ensemble.rows) == 2 * 2
-    assert all(row["met"] != row["never_met"] for row in ensemble.rows), "other opponents, other returns"
+    assert len(ensemble.rows) == 3 * 2
+    trained = [row for row in ensemble.rows if row["arm"] != "untrained"]
+    assert any(row["met"] != row["never_met"] for row in trained), "other opponents, other returns"
 
 
 def test_bad_sizes_are_named() -> None:

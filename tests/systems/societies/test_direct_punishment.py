@@ -55,7 +55,7 @@ def test_sizes_that_cannot_be_are_refused() -> None:
             DqnConfig(seeds=(1,), episodes=6, late=2, rounds=3, agents=3, hidden=4, mechanisms=("S", "TPP-S")),
             marks=pytest.mark.slow,
         ),
-        ReputationConfig(seeds=(1,), episodes=4, late=2, rounds=3, agents=3),
+        pytest.param(ReputationConfig(seeds=(1,), episodes=4, late=2, rounds=3, agents=3), marks=pytest.mark.slow),
     ],
     ids=["tabular", "dqn", "reputation"],
 )

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 from numpy.typing import NDArray
 
 from rolecraft._jax import loop
-from rolecraft.control import normaliser
+from rolecraft.control import Normaliser, normaliser
 from rolecraft.control._diffusion_train import make_update, map_jobs, start_training
 from rolecraft.errors import UserError
 
@@ -113,19 +113,23 @@ def train_cloners(
     update = map_jobs(make_update(loss, optimiser, 0.99))
     state, _ = loop(update, state, updates=config.updates, chunk=max(1, config.updates // 4))
     apply = jax.jit(network.apply)
+    return [
+        _actor(apply, jax.tree.map(lambda leaf, place=place: leaf[place], state.ema), scales[place], centres[place],
+               config.bins)
+        for place in range(len(inputs))
+    ]  # fmt: skip
 
-    def actor(place: int) -> Act:
-        params = jax.tree.map(lambda leaf: leaf[place], state.ema)
 
-        def act(x: Floats, seed: int) -> Floats:
-            found = np.asarray(apply(params, scales[place].encode(x)))
-            if not config.bins:
-                return found
-            noise = np.random.default_rng(seed).gumbel(size=(len(x), config.bins))
-            chosen = (found[:, : config.bins] + noise).argmax(1)
-            offsets = found[:, config.bins :].reshape(len(x), config.bins, size)
-            return np.asarray(centres[place][chosen] + offsets[np.arange(len(x)), chosen], np.float32)
+def _actor(apply: Callable[..., Any], params: Any, scale: Normaliser, centres: Floats, bins: int) -> Act:
+    """Return what a trained cloner does: the mean action, or a cluster that is drawn and its offset."""
 
-        return act
+    def act(x: Floats, seed: int) -> Floats:
+        found = np.asarray(apply(params, scale.encode(x)))
+        if not bins:
+            return found
+        noise = np.random.default_rng(seed).gumbel(size=(len(x), bins))
+        chosen = (found[:, :bins] + noise).argmax(1)
+        offsets = found[:, bins:].reshape(len(x), bins, -1)
+        return np.asarray(centres[chosen] + offsets[np.arange(len(x)), chosen], np.float32)
 
-    return [actor(place) for place in range(len(inputs))]
+    return act

@@ -122,27 +122,28 @@ def train_craftax(config: CraftaxConfig, store: RunStore, arm: str, seeds: Seque
         envs=config.envs, updates=config.updates, widths=(config.width,) * layers, lr=config.lr,
         minibatch=min(config.minibatch, rows), student_minibatch=min(2048, rows), resets=max(1, config.envs // 16),
     ))  # fmt: skip
-    half: dict[str, Any] = {}
     middle = config.updates // 2
 
     def keep(done: int, state: LeoState, _: Any) -> None:
         if done == middle:
-            half["counts"] = jax.device_get(state.counts)
+            counts = jax.device_get(state.counts)
             for i, seed in enumerate(seeds):
                 store.put(CURVES, row_key(arm, seed, done), {
-                    "successes": half["counts"].successes[i], "failures": half["counts"].failures[i],
+                    "successes": counts.successes[i], "failures": counts.failures[i],
                 })  # fmt: skip
 
     began = time.perf_counter()
     state, found = loop(
-        jax.vmap(learner.update), start_all(learner, arm, seeds), updates=config.updates, chunk=middle, report=keep
-    )
+        jax.vmap(learner.update), start_all(learner, arm, seeds), updates=config.updates, chunk=middle, report=keep,
+        folder=store.directory / "training" / f"{arm}-{'-'.join(map(str, seeds))}",
+    )  # fmt: skip
     seconds = time.perf_counter() - began
-    counts = jax.device_get(state.counts)
+    counts, halves = jax.device_get(state.counts), store.rows(CURVES)
     figures = {}
     for i, seed in enumerate(seeds):
-        won = counts.successes[i] - half["counts"].successes[i]
-        lost = counts.failures[i] - half["counts"].failures[i]
+        half = halves[row_key(arm, seed, middle)]
+        won = counts.successes[i] - np.asarray(half["successes"])
+        lost = counts.failures[i] - np.asarray(half["failures"])
         tried = won + lost > 0
         figures[seed] = {
             "success": float((won[tried] / (won + lost)[tried]).mean()) if tried.any() else 0.0,

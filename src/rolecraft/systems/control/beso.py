@@ -2,7 +2,9 @@
 
 Exact: the preconditioned denoiser and its loss; noise levels from a truncated log-logistic distribution; the causal
 transformer over noise level, goal, states and actions; goals from the future of the same play; goals dropped in
-training and guided in sampling; exponential levels and the DDIM update; a rolling window at test; averaged weights.
+training and guided in sampling; exponential levels and the DDIM update; a rolling window at test; averaged weights. As
+in the released code, all actions of a training window have one level of noise, while at test those done before have
+none (ours stay as they were done; the code's sampler moves them too, and throws the result away).
 Adapted: a point in a room with an obstacle, passed on either side to one of two targets, instead of the kitchen and
 block pushing, whose data cannot be had offline; a small transformer; one goal state instead of two.
 Added: the entropy of the side that is passed, and the energy distance of first actions to the script's.
@@ -86,9 +88,12 @@ class ObstacleConfig(StudyConfig):
                 "trajectories, updates, tests, steps and bins must be at least 2 and denoising have two numbers, got "
                 f"{self.trajectories}, {self.updates}, {self.tests}, {self.steps}, {self.bins}, {self.denoising}."
             )
-        if list(self.denoising) != sorted(set(self.denoising)) or not {0.0, 1.0} <= set(self.strengths):
+        if list(self.denoising) != sorted(set(self.denoising)) or self.denoising[0] < 1:
+            raise UserError(f"denoising must rise from 1 or more, got {self.denoising}.")
+        if not {0.0, 1.0} <= set(self.strengths) or not 0 < self.drop < 1:
             raise UserError(
-                f"denoising must rise and strengths hold 0 and 1, got {self.denoising} and {self.strengths}."
+                f"strengths must hold 0 and 1, and drop lie in (0, 1), without which there is no guidance, got "
+                f"{self.strengths} and {self.drop}."
             )
 
     @property

@@ -134,8 +134,11 @@ class ReturnConfig(PlanConfig):
         super().__post_init__()
         if len(self.levels) < 2 or list(self.levels) != sorted(set(self.levels)) or self.levels[-1] > 1:
             raise UserError(f"levels: expected at least two rising numbers up to 1, got {self.levels}.")
-        if not 0 <= self.discount < 1:
-            raise UserError(f"discount must lie in [0, 1), got {self.discount}.")
+        if not 0 <= self.discount < 1 or not 0 <= self.expert <= 1 or self.steps < 2:
+            raise UserError(
+                "discount must lie in [0, 1), expert in [0, 1] and steps be at least 2, got "
+                f"{self.discount}, {self.expert} and {self.steps}."
+            )
 
     @property
     def best(self) -> str:
@@ -217,6 +220,12 @@ class ComposeConfig(PlanConfig):
     replan: int = 5
     exclusive: bool = False
     """Leave out of the data whatever keeps two sides by chance."""
+
+    def __post_init__(self) -> None:
+        """Check the length as well."""
+        super().__post_init__()
+        if self.steps < 2:
+            raise UserError(f"steps must be at least 2, got {self.steps}.")
 
 
 COMPOSE = ("composed", "first", "second", "two-hot", "avoid", "contradiction", "unconditional", "shuffled")

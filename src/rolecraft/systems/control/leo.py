@@ -86,6 +86,11 @@ class GridConfig(StudyConfig):
                 raise UserError(f"arms: there is no arm {arm!r} (arms: {', '.join(ARMS)}).{did_you_mean(arm, ARMS)}")
         if min(self.checks, self.repeats, self.length, self.early) < 1 or self.updates < self.checks:
             raise UserError("checks, repeats, length and early must be at least 1, and updates at least checks.")
+        if min(self.size, self.timed_size) < 2 or not 0 <= self.walls < 1 or self.timed_seconds < 0:
+            raise UserError(
+                "size and timed_size must be at least 2, walls lie in [0, 1) and timed_seconds be at least 0, got "
+                f"{self.size}, {self.timed_size}, {self.walls} and {self.timed_seconds}."
+            )
         if self.early > self.updates or self.early % self.chunk or self.updates % self.chunk:
             raise UserError(
                 f"early and updates must be multiples of the {self.chunk} updates between two checks, and early no "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 from jax import numpy as jnp
 
-from rolecraft._jax import loop
+from rolecraft._jax import loop_kept
 from rolecraft._run import derive_seed
 from rolecraft.marl._ac_ppo import Ppo, PpoBatch, PpoConfig, PpoState, gae
 from rolecraft.marl._conformal_opponent import ConformalOpponent, ConformalOpponentConfig, OpponentState
@@ -26,7 +27,7 @@ ENCODINGS: Mapping[str, Any] = {
 }  # fmt: skip
 """The arms whose ego is told by a classifier, and how."""
 CHUNK = 50
-"""Updates between two looks for NaN."""
+"""Updates between two checkpoints."""
 
 
 class Pair(NamedTuple):
@@ -196,15 +197,24 @@ class Navigation:
         return PpoBatch(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in rows))
 
 
-def train(config: NavigationConfig, arm: str, seeds: list[int]) -> dict[str, np.ndarray[Any, Any]]:
+def train(config: NavigationConfig, arm: str, folder: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Train an arm's seeds side by side; return the figures, each of shape (updates, seeds).
+
+    A killed training goes on to the same numbers, a finished one is read from the folder.
 
     Raises:
         Diverged: If a figure is not finite.
     """
     pair = Navigation(config, arm)
-    # Arms of a seed start from the same worlds.
-    keys = jnp.stack([jax.random.PRNGKey(derive_seed("cammarl", seed) % 2**32) for seed in seeds])
-    state = jax.jit(jax.vmap(pair.init))(keys)
-    _, figures = loop(jax.vmap(pair.update), state, updates=config.updates, chunk=min(CHUNK, config.updates))
+
+    def start() -> Pair:
+        # Arms of a seed start from the same worlds.
+        keys = [jax.random.PRNGKey(derive_seed("cammarl", seed) % 2**32) for seed in config.seeds]
+        state: Pair = jax.jit(jax.vmap(pair.init))(jnp.stack(keys))
+        return state
+
+    _, figures = loop_kept(
+        jax.vmap(pair.update), start, lambda state: (state.ego.weights, state.other.weights), updates=config.updates,
+        chunk=min(CHUNK, config.updates), folder=folder, identity={"arm": arm, "config": config},
+    )  # fmt: skip
     return figures

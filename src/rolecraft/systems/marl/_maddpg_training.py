@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax import numpy as jnp
 
-from rolecraft._jax import loop
+from rolecraft._jax import loop_kept
 from rolecraft._run import derive_seed
-from rolecraft.marl._ac_maddpg import SEEDS, Maddpg, MaddpgConfig
+from rolecraft.marl._ac_maddpg import SEEDS, Maddpg, MaddpgConfig, MaddpgState
 from rolecraft.marl._ac_nets import init_stack
 from rolecraft.marl._ac_play import Episodes, play_episodes
 from rolecraft.marl._team import TeamEnv, team_env
@@ -23,8 +24,8 @@ Array = Any
 SPEAKER_LISTENER = "MPE_simple_speaker_listener_v4"
 TAG = "MPE_simple_tag_v3"
 ADVERSARY = "MPE_simple_adversary_v3"
-CHUNK = 250
-"""Updates between two looks for NaN."""
+CHUNK = 500
+"""Updates between two checkpoints, each of which holds the replay of all repetitions."""
 
 
 def key_of(*parts: Any) -> Array:
@@ -45,15 +46,16 @@ def make(config: TrainingConfig, world: str, ensemble: int = 1) -> Maddpg:
 
 
 def train(
-    learner: Maddpg, updates: int, names: Sequence[tuple[Any, ...]], local: Sequence[bool]
+    learner: Maddpg, updates: int, names: Sequence[tuple[Any, ...]], local: Sequence[bool], folder: Path
 ) -> tuple[Any, dict[str, np.ndarray[Any, Any]]]:
-    """Train several repetitions at once.
+    """Train several repetitions at once; a killed training goes on to the same numbers, a finished one is read.
 
     Args:
         learner: From `make`.
         updates: Of the networks.
         names: What each repetition's key derives from, R in all.
         local: Whether the critics of each see their own agent alone, R in all.
+        folder: For checkpoints, and for the actors and figures in the end.
 
     Returns:
         The actors, leaves (R, n, K, ...), and the figures, each (updates, R, n) or (updates, R).
@@ -61,12 +63,18 @@ def train(
     Raises:
         Diverged: If a loss is not finite.
     """
-    keys = jnp.stack([key_of(*name) for name in names])
-    sees = jnp.stack([learner.sees(alone) for alone in local])
-    state = jax.jit(jax.vmap(learner.init, out_axes=SEEDS))(keys, sees)
-    update = jax.vmap(learner.update, in_axes=(SEEDS,), out_axes=(SEEDS, 0))
-    state, figures = loop(update, state, updates=updates, chunk=min(CHUNK, updates))
-    return state.weights.actor, figures
+
+    def start() -> MaddpgState:
+        keys = jnp.stack([key_of(*name) for name in names])
+        sees = jnp.stack([learner.sees(alone) for alone in local])
+        state: MaddpgState = jax.jit(jax.vmap(learner.init, out_axes=SEEDS))(keys, sees)
+        return state
+
+    return loop_kept(
+        jax.vmap(learner.update, in_axes=(SEEDS,), out_axes=(SEEDS, 0)), start, lambda state: state.weights.actor,
+        updates=updates, chunk=min(CHUNK, updates), folder=folder,
+        identity={"world": learner.env.name, "config": learner.config, "names": names, "local": local},
+    )  # fmt: skip
 
 
 def evaluate(learner: Maddpg, actors: Any, key: Array, episodes: int, swapped: int | None = None) -> Episodes:

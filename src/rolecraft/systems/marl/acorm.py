@@ -118,6 +118,8 @@ class LearningConfig(StudyConfig):
 
     def __post_init__(self) -> None:
         """Refuse arms that are none."""
+        if not self.arms:
+            raise UserError(f"arms: expected some of {', '.join(self.ARMS)}.")
         if unknown := [arm for arm in self.arms if arm not in self.ARMS]:
             raise UserError(
                 f"there is no arm {unknown[0]!r}; expected some of {', '.join(self.ARMS)}."

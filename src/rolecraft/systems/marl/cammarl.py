@@ -93,6 +93,8 @@ class NavigationConfig(StudyConfig):
         for arm in self.arms:
             if arm not in ARMS:
                 raise UserError(f"arms: there is no arm {arm!r} (arms: {', '.join(ARMS)}).{did_you_mean(arm, ARMS)}")
+        if not self.arms:
+            raise UserError(f"arms: expected some of {', '.join(ARMS)}.")
         if self.updates < 10 or self.envs < 4 or self.warmup < 1:
             raise UserError(
                 f"updates must be at least 10, envs 4 and warmup 1, got {self.updates}, {self.envs}, {self.warmup}."
@@ -109,14 +111,17 @@ def run_navigation(config: NavigationConfig, store: RunStore) -> Result:
     from rolecraft.systems.marl import _cammarl_training as training
 
     missing = missing_rows(store, config.arms, config.seeds)
+    for arm in dict.fromkeys(name for name, _ in missing):
+        training.Navigation(config, arm)  # what does not fit is refused before the first arm is trained
     for arm in config.arms:
-        seeds = [seed for name, seed in missing if name == arm]
-        if not seeds:
+        if arm not in (name for name, _ in missing):
             continue
-        figures = training.train(config, arm, seeds)
+        figures = training.train(config, arm, store.directory / "training" / arm)
         tail, step = max(1, round(TAIL * config.updates)), max(1, config.updates // 100)
         kept = config.updates // step * step
-        for place, seed in enumerate(seeds):
+        for place, seed in enumerate(config.seeds):
+            if (arm, seed) not in missing:
+                continue
             one = {name: values[:, place] for name, values in figures.items()}
             curves = {name: each[:kept].reshape(-1, step).mean(1).round(5).tolist() for name, each in one.items()}
             store.put(CURVES, row_key(arm, seed), {"arm": arm, "seed": seed, "updates": step, **curves})

@@ -6,17 +6,20 @@ channels; the baselines, independent learners on the team's reward and one centr
 three games' rules. The parts are `marl.QLearner`, `marl.TeamQ` and `marl.joint_env`.
 Adapted: small maps of our own; a GRU for the LSTM, whole episodes for truncated backpropagation, double Q-learning, and
 more frequent fits, so that some 1,500 episodes do instead of 50,000 and three seeds fit on one core.
-Added: the lazy-agent index (the smallest share of one agent in the events that cause reward), and a control whose role
-ids are dealt out at random in each episode: they tell nothing, so they must not help.
+Added: the lazy-agent index (the smallest share of one agent in the events that cause reward), a team that draws its
+actions, above which VDN must come, and a control whose role ids are dealt out at random in each episode: they tell
+nothing, so they must not help.
 Small: `rolecraft systems run vdn --study checkers`, `switch` and `fetch`. Watch a team with
 `rolecraft show RUN --checkpoint -1 --episode vdn-role`, or write a picture with `--export team.gif`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from rolecraft._run import derive_seed
 from rolecraft.errors import UserError, did_you_mean
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row, row_key
 
@@ -49,7 +52,9 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 """The arms and what is particular to them; `central` learns in the joined world."""
 CONTROL = "vdn-scrambled"
-NEEDED = ("iql", "central", "vdn", "vdn-shared", "vdn-role", CONTROL)
+RANDOM = "random"
+"""A team that draws its actions: what is above it was learned."""
+NEEDED = ("iql", "central", "vdn", "vdn-shared", "vdn-role", CONTROL, RANDOM)
 """Arms that the verdict compares."""
 LATE = 3
 """Part of the tests, the last 1 / LATE, from which the lazy-agent index is taken."""
@@ -89,6 +94,8 @@ class Config(StudyConfig):
         """Refuse sizes that leave nothing to compare, and arms that are none."""
         if self.tests < LATE:
             raise UserError(f"tests must be at least {LATE}, got {self.tests}.")
+        if not self.arms:
+            raise UserError(f"arms: expected some of {', '.join(ARMS)}.")
         if unknown := [arm for arm in self.arms if arm not in ARMS]:
             raise UserError(
                 f"there is no arm {unknown[0]!r}; expected some of {', '.join(ARMS)}.{did_you_mean(unknown[0], ARMS)}"
@@ -172,15 +179,39 @@ def run(config: Config, store: RunStore) -> Result:
                 **{f"events_{i}": float(count) for i, count in enumerate(work)},
                 loss=float(np.mean(metrics["loss"][-late:, at])),
             )  # fmt: skip
+    if unknown := [seed for _, seed in missing_rows(store, [RANDOM], config.seeds)]:
+        _play_at_random(config, store, unknown)
     return Result.read(store)
+
+
+def _play_at_random(config: Config, store: RunStore, seeds: Sequence[int]) -> None:
+    """Put a row per seed of a team that draws its actions: as many episodes as the last tests of an arm have."""
+    import jax
+
+    from rolecraft.marl import QLearner, evaluate, team_env
+
+    learner = QLearner(team_env(config.GAME), config.learner("vdn"))
+    episodes = max(1, config.tests // LATE) * config.test_episodes
+
+    @jax.jit
+    def play(key: Any) -> Any:
+        first, games = jax.random.split(key)
+        return evaluate(learner.env, learner.policy(learner.init(first).params, epsilon=1.0), games, episodes)
+
+    for seed in seeds:
+        played = play(jax.random.PRNGKey(derive_seed("vdn", RANDOM, seed) % 2**32))
+        mean, work = float(played.returns.mean()), played.events.mean(0)
+        lazy = float(work.min() / work.sum()) if work.sum() > 0 else 0.0
+        put_row(store, RANDOM, seed, auc=mean / config.BOUND, late=mean, lazy=lazy)
 
 
 def _verdict(result: Result, roles_matter: bool) -> Verdict:
     """Demand the dossier's rule, and that the intervals do not leave it open.
 
     VDN's area is above both baselines' in at least two thirds of the seeds, the centralised learner is the lazier one,
-    where roles differ telling them does not hurt, and role ids that tell nothing do not help. The effect is the smaller
-    of the two differences; where its interval holds 0 the study is inconclusive.
+    where roles differ telling them does not hurt, and role ids that tell nothing do not help. VDN must have learned
+    something: by the interval, its late return is above that of a team which draws its actions. The effect is the
+    smaller of the two differences; where its interval holds 0 the study is inconclusive.
     """
     from rolecraft.measures import Interval
 
@@ -196,22 +227,24 @@ def _verdict(result: Result, roles_matter: bool) -> Verdict:
     told = result.difference("auc", "vdn-role", "vdn-shared")
     control = result.difference("auc", CONTROL, "vdn-shared")
     most = 3 * wins >= 2 * len(result.seeds)
-    fails = not control.low > 0
+    fails, learned = not control.low > 0, result.difference("late", "vdn", RANDOM)
     notes = [
         f"area under the curve as a part of the best return, vdn less {nearest}, the nearer of the two baselines "
         f"(less iql {gains['iql']}, less central {gains['central']}), ahead of both in {wins} of {len(result.seeds)} "
         "seeds",
         f"lazy-agent index, vdn less central: {lazy}",
+        f"late return of vdn less that of a team which draws its actions: {learned}",
         f"told the roles less not: {told}; control: role ids at random less none",
         "late returns: " + ", ".join(f"{arm} {result.mean('late', arm).estimate:.3g}" for arm in result.arms),
     ]
     return Verdict.when(
-        reproduced=most and lazy.estimate > 0 and fails and (told.estimate >= 0 or not roles_matter),
+        reproduced=most and lazy.estimate > 0 and fails and learned.low > 0
+        and (told.estimate >= 0 or not roles_matter),
         inconclusive=effect.low <= 0 <= effect.high,
         effect=effect,
         control=control,
         note="; ".join(notes),
-    )
+    )  # fmt: skip
 
 
 def verdict(result: Result) -> Verdict:

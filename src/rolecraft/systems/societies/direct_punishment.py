@@ -231,6 +231,15 @@ class DqnConfig(SocietyConfig):
     scale: Literal["raw", "standard"] = "raw"
     """Reputations as they are, or as standard scores. Paper: raw."""
 
+    def __post_init__(self) -> None:
+        """Refuse arms without a baseline and something to compare with it."""
+        super().__post_init__()
+        if len(self.mechanisms) < 2 or self.mechanisms[0] in PUNISHING:
+            raise UserError(
+                "mechanisms: expected a baseline that does not punish, S or none, and others to compare with it, got "
+                f"{', '.join(self.mechanisms) or 'nothing'}."
+            )
+
     @property
     def arms(self) -> tuple[str, ...]:
         """Names of the arms."""
@@ -279,6 +288,14 @@ class ReputationConfig(SocietyConfig):
 
     mechanisms: tuple[str, ...] = ("DP-S", "TPP-S")
     """Each with all options."""
+
+    def __post_init__(self) -> None:
+        """Refuse mechanisms that do not punish: these are the controls."""
+        super().__post_init__()
+        if not self.mechanisms or set(self.mechanisms) - set(PUNISHING):
+            raise UserError(
+                f"mechanisms: expected some of {', '.join(PUNISHING)}, got {', '.join(self.mechanisms) or 'nothing'}."
+            )
 
     @property
     def options(self) -> tuple[str, ...]:
