@@ -17,7 +17,6 @@ from rolecraft.marl._acorm_net import role_of
 from tests.marl.test_acorm import TINY, slow_loss
 from tests.marl.test_q_play import EndsEarly
 
-
 pytestmark = pytest.mark.slow  # one program, ten seconds to compile
 
 
