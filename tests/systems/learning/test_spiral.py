@@ -478,4 +478,4 @@ class TestLanguage:
 
 
 def test_the_system_is_found() -> None:
-    assert list(find_entry("spiral").studies) == list(STUDIES) == ["tic-tac-toe", "kuhn", "language"]
+    assert list(find_entry("spiral").studies) == list(STUDIES) == ["tic-tac-toe", "kuhn", "negotiation", "language"]

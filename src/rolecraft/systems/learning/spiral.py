@@ -8,8 +8,8 @@ Adapted: a network of 18, 64 and 9 units for Qwen3-4B-Base in tic-tac-toe, with 
 three arms and without it in the others (`-free`); a tiny transformer in Kuhn poker, whose exploitability is exact.
 Added: what each rule would have made of the games of each arm, and how far gradients of one policy scatter under it.
 A single baseline for both roles is the control: in a zero-sum game it stays near 0, so it must not help.
-Small: `rolecraft systems run spiral --study tic-tac-toe`, and `kuhn`. `--study language` is a smoke run of a language
-model that thinks before it moves; with `--full` it has the paper's size (Qwen3-4B-Base, 8 H100).
+Small: `rolecraft systems run spiral --study tic-tac-toe`, `kuhn` and `negotiation`. `--study language` is a smoke run
+of a language model that thinks before it moves; with `--full` it has the paper's size (Qwen3-4B-Base, 8 H100).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rolecraft._run import derive_seed
 from rolecraft.errors import UserError
 from rolecraft.systems._base import Result, StudyConfig, System, Verdict, missing_rows, put_row, row_key
 from rolecraft.systems.learning._spiral_language import LanguageConfig, run_language, verdict_language
+from rolecraft.systems.learning._spiral_negotiation import NegotiationConfig, run_negotiation, verdict_negotiation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -359,5 +360,6 @@ def verdict_kuhn(result: Result) -> Verdict:
 STUDIES = {
     "tic-tac-toe": (TicTacToeConfig, run_tic_tac_toe, verdict_tic_tac_toe),
     "kuhn": (KuhnConfig, run_kuhn, verdict_kuhn),
+    "negotiation": (NegotiationConfig, run_negotiation, verdict_negotiation),
     "language": (LanguageConfig, run_language, verdict_language),
 }
