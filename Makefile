@@ -1,4 +1,4 @@
-# make setup    an environment in .venv with every extra (under four minutes on a clean machine)
+# make setup    an environment in .venv with every extra (about four minutes on a clean machine)
 # make screen   set up, then screen twelve roles of the bundled inventory on the embedded model
 # make test     set up, lint, type-check, fast tests          make lint   the first half alone
 # make studies  the slow tests, then the small study of every system, recorded in results/

@@ -102,8 +102,10 @@ def clopper_pearson(successes: int, n: int, level: float = 0.95) -> Interval:
     _counts(successes, n, level)
     if n == 0:
         return Interval(math.nan, 0.0, 1.0, 0)
-    tail = (1 - level) / 2
-    return Interval(successes / n, _lower(successes, n, tail), 1 - _lower(n - successes, n, tail), n)
+    from scipy.stats import binomtest
+
+    found = binomtest(successes, n).proportion_ci(level, "exact")
+    return Interval(successes / n, float(found.low), float(found.high), n)
 
 
 def clopper_pearson_bound(successes: int, n: int, level: float = 0.95) -> float:
@@ -113,14 +115,11 @@ def clopper_pearson_bound(successes: int, n: int, level: float = 0.95) -> float:
         UserError: As `clopper_pearson`.
     """
     _counts(successes, n, level)
-    return 1.0 if n == 0 else 1 - _lower(n - successes, n, 1 - level)
+    if n == 0:
+        return 1.0
+    from scipy.stats import binomtest
 
-
-def _lower(successes: int, n: int, tail: float) -> float:
-    """Return the proportion at which as many successes or more have the probability `tail`."""
-    from scipy import stats
-
-    return float(stats.beta.ppf(tail, successes, n - successes + 1)) if successes else 0.0
+    return float(binomtest(successes, n, alternative="less").proportion_ci(level, "exact").high)
 
 
 def _counts(successes: int, n: int, level: float) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -46,13 +43,12 @@ class WordHashEncoder:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return one unit vector per text, shape (texts, size); a text without words is all zeros."""
-        found = np.zeros((len(texts), self.size), dtype=np.float32)
-        for row, text in enumerate(texts):
-            words = re.findall(r"\w+", text.lower())
-            for word in (*words, *(f"{a} {b}" for a, b in pairwise(words))):
-                found[row, zlib.crc32(word.encode()) % self.size] += 1
-        norms = np.linalg.norm(found, axis=1, keepdims=True)
-        return np.asarray(np.divide(found, norms, out=found, where=norms > 0), dtype=np.float32)
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        hashed = HashingVectorizer(
+            n_features=self.size, ngram_range=(1, 2), token_pattern=r"\w+", alternate_sign=False, dtype=np.float32
+        )
+        return np.asarray(hashed.transform(texts).toarray(), dtype=np.float32)
 
 
 @dataclass(frozen=True)
