@@ -137,20 +137,20 @@ def test_a_tiny_study_of_discovery_finds_planted_groups(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_tiny_study_of_learning_runs(tmp_path: Path) -> None:
     config = LearningConfig(
-        seeds=(1, 2), arms=("rode",), scenario="skirmish", rule="identity", steps=1280, role_steps=600, anneal=300,
+        seeds=(1, 2), arms=("rode",), scenario="skirmish", rule="identity", steps=3840, role_steps=1900, anneal=2000,
         tests=2, test_episodes=4, hidden=4, fits=1, buffer=8, batch=4,
     )  # fmt: skip
     outcome = run_study(find_entry("rode"), "learning", config, tmp_path / "run")
     assert "not run: qmix, shuffled" in outcome.note
     assert 0 <= outcome.rows["rode"]["auc"]["mean"] <= 1  # type: ignore[operator]
-    assert outcome.rows["rode"]["roles"]["mean"] == 2
+    assert outcome.rows["rode"]["roles"]["mean"] == config.clusters == 4
     assert not list((tmp_path / "run").glob("**/state-*"))
 
 
 @pytest.mark.slow
 def test_a_tiny_study_of_transfer_runs(tmp_path: Path) -> None:
     config = TransferConfig(
-        seeds=(1, 2), steps=1280, role_steps=600, anneal=300, tests=2, test_episodes=2, hidden=4, fits=1, buffer=8,
+        seeds=(1, 2), steps=3840, role_steps=1900, anneal=2000, tests=2, test_episodes=2, hidden=4, fits=1, buffer=8,
         batch=4, episodes=4,
     )  # fmt: skip
     outcome = run_study(find_entry("rode"), "transfer", config, tmp_path / "run")
